@@ -46,7 +46,7 @@ def test_a_run_says_when_the_sink_gets_slow() -> None:
     """The cause comes before what follows from it."""
     done = CliRunner().invoke(main, ["simulate", "pipeline", str(FOLDER.parent / "pipeline" / "slow-sink.yaml")])
     assert done.exit_code == 0, done.output
-    assert "downstream: at once -> 50 rows/s (its pace is another one)" in done.stdout
+    assert "downstream: at once -> 50 rows/s (it takes 50 rows a second from now on)" in done.stdout
 
 
 def test_a_violation_is_exit_code_1_with_the_command_that_shows_it_again() -> None:

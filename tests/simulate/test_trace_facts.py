@@ -13,11 +13,12 @@ from scheduler_traces import Making, broken, many, ten_steps, troubles
 from ticdc_lab.machines.ledger import Total
 from ticdc_lab.machines.machine import KEPT_STATE
 from ticdc_lab.simulate.arrows import arrows, shortly
+from ticdc_lab.simulate.ddl_service.progress import job_progress
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.ledger import coverage, dropped, gaps, moments, natural, overlaps, owned_at, owners, stretches
 from ticdc_lab.simulate.ledger import troubles as befallen
-from ticdc_lab.simulate.scenario import read_scenario
+from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl, TwoOwners
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
@@ -264,6 +265,27 @@ def test_what_holds_is_found_in_every_model() -> None:
     held = what_holds(service.model.play(service, level="changes").trace, at_us=4_000_000, of="job:cluster1/1")
     assert held is not None and (held.kind, held.name) == ("server", "cluster1/tidb-2")
     assert held.since_us is not None and held.since_us <= 4_000_000 and "schema version" in held.words
+
+
+def test_a_ddl_job_waits_for_an_owner_where_none_can_work() -> None:
+    """Not for the server that the last owner named: no owner decides anything while it is down or paused."""
+    text = (
+        "model: ddl-service\nuntil: 12s\ncluster: {workers: 1, clusters: 1}\nevents:\n"
+        "  - {at: 1s, slow_server: cluster1/tidb-2, load: 2s}\n"
+        "  - {at: 2s, ddl: cluster1/tidb-1, job: add index, table: orders, element: by_day, rows: 2000}\n"
+        "  - {at: 3s, crash: ddl-service-node-1}\n  - {at: 9s, restart: ddl-service-node-1}\n"
+        "  - {at: 10s, pause: ddl-service-node-1, for: 1s}\n"
+    )
+    service = scenario_from_text(text)
+    played = service.model.play(service, level="changes")
+    said = {at_s: [w.text for w in played.whys(round(at_s * 1e6))] for at_s in (1.5, 2.5, 5, 8.9, 9.5, 10.5)}
+    assert said[5] == said[8.9] == ["the DDL of cluster1 has no owner, since 3s."]
+    assert said[10.5] == ["the owner ddl-service-node-1 is paused, since 10s."]
+    assert all("cluster1/tidb-2-1 has schema version" in said[at_s][0] for at_s in (2.5, 9.5))
+    assert said[1.5] == ["nothing holds it."]
+    progress = job_progress(played.trace, cluster="cluster1")
+    assert progress is not None and progress.waits["until_us"].iloc[1] == 3_000_000
+    assert set(progress.waits["server"]) == {"cluster1/tidb-1", "cluster1/tidb-2"}
 
 
 def test_without_an_owner_the_capture_that_was_it_holds_the_checkpoint() -> None:

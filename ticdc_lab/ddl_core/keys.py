@@ -10,6 +10,11 @@ def store_of(cluster: str) -> str:
     return f"tikv://{cluster}:2379"
 
 
+def cluster_at(store: str) -> str:
+    """Give the cluster whose store that is."""
+    return store.removeprefix("tikv://").removesuffix(":2379")
+
+
 REGISTERS = "/tidb/ddl_service/cluster_registers/"
 WORKERS = "/tidb/ddl_service/worker_nodes/"
 ASSIGNMENTS = "/tidb/ddl_service/ddl_owner_assignments/"

@@ -24,6 +24,7 @@ from ticdc_lab.machines.machine import (
     Received,
     ReceivedMany,
     Send,
+    not_taken,
     one_by_one,
     stepped,
 )
@@ -229,7 +230,7 @@ class DdlStore:
         if isinstance(event.command, Expire):
             entry = state.keys.get(event.command.key, ABSENT)
             return ended(state, entry.lease, "a fault ended it") if entry.lease in state.leases else (state, [])
-        return state, []
+        raise not_taken(event.command, "the store of the service")
 
     def _requested(
         self, state: DdlStoreState, sender: Address, message: Any, now: Now

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from inspect import ismemberdescriptor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
+from ticdc_lab.errors import ContractError
+
 Address: TypeAlias = str
 """Where messages go: the name of a node, and from its second life on its number behind a dot (``capture-1.2``)."""
 
@@ -245,6 +247,14 @@ class OnDisk(Protocol):
         ``disk`` is of :data:`ticdc_lab.simulate.faults.DISKS`.
         """
         ...
+
+
+def not_taken(command: object, by: str) -> ContractError:
+    """Refuse a command that a machine does not know: if it were passed over, its event would seem to have happened."""
+    return ContractError(
+        f"{by} does not take the command {type(command).__name__}.",
+        hint="Ask a node that takes it. If this model has none, leave its event out: `reach` in the event's row.",
+    )
 
 
 def one_by_one(machine: Any, state: S, event: ReceivedMany, now: Now) -> tuple[S, list[Any]]:

@@ -12,14 +12,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.ddl_core.keys import cluster_of
+from ticdc_lab.ddl_core.keys import HISTORY, JOBS, cluster_at, cluster_of, store_of
 from ticdc_lab.machines.machine import BARRIER, CAPTURE, OTHER, TABLE, Reason, node_of
 from ticdc_lab.simulate.ledger import changes, elections, owners, troubles
 from ticdc_lab.simulate.reading import shown
 
 SERVER = "server"
 KINDS = (TABLE, CAPTURE, BARRIER, OTHER, SERVER)
-"""Of what holds; a DDL job waits for a tidb-server."""
+"""Of what holds; a DDL job waits for a tidb-server, or (``other``) for an owner that can work."""
 JOB = "job:"
 """What begins so is a DDL job, ``job:cluster1/1``."""
 
@@ -72,15 +72,63 @@ def holders(trace: pa.Table, *, of: str = "", until_us: int | None = None) -> pd
 
 
 def _waits(trace: pa.Table, job: str, last: tuple[int, int]) -> list[Stretch]:
-    """A job's owner decides nothing while it waits for servers, and names them; the first by name counts."""
+    """What a job waits for: its owner names servers and then decides nothing; or no owner is there that could.
+
+    The first server by name counts.
+    """
     decided = pc.and_(pc.equal(trace["kind"], "decided"), pc.fill_null(pc.equal(trace["subject"], job), False))
-    rows = trace.filter(decided).select(["time_us", "step", "after", "because", "rejected"]).to_pylist()
+    rows = trace.filter(decided).select(["time_us", "step", "node", "after", "rejected", "because"]).to_pylist()
+    alone = _unowned(trace, job, (rows[0]["time_us"], rows[0]["step"]) if rows else last, last)
     found = []
     for r, ends in zip(rows, [*((r["time_us"], r["step"]) for r in rows[1:]), last], strict=False):
-        if r["after"] is None and r["rejected"] and r["time_us"] < ends[0]:
-            who, since_us = r["rejected"][0]["candidate"], r["time_us"]
+        since_us, step = r["time_us"], r["step"]
+        ends = min([ends, *((a.since_us, a.since_step) for a in alone if a.since_us > since_us)])
+        if r["after"] is None and r["rejected"] and since_us < ends[0]:
+            who = r["rejected"][0]["candidate"]
             server = who if cluster_of(who) else node_of(who.rpartition("-")[0])
-            found.append(Stretch(since_us, ends[0], r["step"], ends[1], SERVER, server, since_us, r["because"]))
+            found.append(Stretch(since_us, ends[0], step, ends[1], SERVER, server, since_us, r["because"]))
+    return sorted([*found, *alone])
+
+
+def jobs_sent(trace: pa.Table) -> list[str]:
+    """Name all DDL jobs of a run, ``job:cluster1/1``, in the order in which they were sent."""
+    own = trace.filter(pc.fill_null(pc.starts_with(trace["subject"], JOBS), False)).select(["node", "subject"])
+    jobs = (f"{JOB}{cluster_at(r['node'])}/{r['subject'].removeprefix(JOBS)}" for r in own.to_pylist())
+    return list(dict.fromkeys(jobs))
+
+
+def _unowned(trace: pa.Table, job: str, first: tuple[int, int], last: tuple[int, int]) -> list[Stretch]:
+    """Stretches of a job's life in which its cluster has no DDL owner, or the owner is paused."""
+    cluster, _, number = job.removeprefix(JOB).partition("/")
+    sent, ended = first, last
+    at = {n: trace[n] for n in ("time_us", "step", "node", "kind", "subject", "after")}
+    record = pc.is_in(at["subject"], pa.array([f"{JOBS}{number}", f"{HISTORY}{number}"]))
+    mine = pc.and_(pc.equal(at["node"], store_of(cluster)), record)
+    about = pc.or_(pc.fill_null(pc.equal(at["subject"], f"ddl-owner:{cluster}"), False), pc.fill_null(mine, False))
+    keep = pc.or_(about, pc.is_in(at["kind"], pa.array(["crashed", "paused", "resumed"])))
+    owning, paused, free, found = dict[str, str](), set[str](), None, list[Stretch]()
+    for r in [*trace.filter(keep).select(list(at)).to_pylist(), None]:
+        now = last if r is None else (r["time_us"], r["step"])
+        if r is not None and r["kind"] == "changed" and r["subject"].startswith("ddl-owner:"):
+            owning.pop(r["node"], None)
+            owning |= {} if r["after"] is None else {r["node"]: r["after"]}
+        elif r is not None and r["kind"] == "changed":
+            sent = min(sent, now)
+            ended = now if r["subject"].startswith(HISTORY) else ended
+        elif r is not None and r["kind"] == "crashed":
+            owning.pop(r["node"], None)
+        elif r is not None:
+            (paused.add if r["kind"] == "paused" else paused.discard)(r["node"])
+        able = sorted(owning.keys() - paused)
+        asleep = node_of(min(owning)) if owning and not able else ""
+        if free is not None and (able or r is None or asleep != free[1]):
+            since, until = max(free[0], sent), min(now, ended)
+            what = f"the owner {free[1]} is paused" if free[1] else f"the DDL of {cluster} has no owner"
+            if since[0] < until[0]:
+                found.append(Stretch(since[0], until[0], since[1], until[1], OTHER, free[1], since[0], what))
+            free = None
+        if not able and free is None:
+            free = now, asleep
     return found
 
 

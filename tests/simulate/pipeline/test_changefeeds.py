@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +39,7 @@ from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Pace, Rows
 from ticdc_lab.simulate.pipeline.looking import why_at
 from ticdc_lab.simulate.pipeline.monitor import PARTITION
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
+from ticdc_lab.simulate.pipeline.scenario import EVENTS as OF_PIPELINE
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
     BASE,
@@ -50,9 +52,11 @@ from ticdc_lab.simulate.pipeline.settings import (
 )
 from ticdc_lab.simulate.pipeline.tables import table_of
 from ticdc_lab.simulate.pipeline.why import CHECKPOINT, RESOLVED, WATERMARKS
+from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler.roles import MoveTable
+from ticdc_lab.simulate.scheduler.scenario import EVENTS as OF_SCHEDULER
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
 ALL, SOME = CreateChangefeed("all"), CreateChangefeed("some", (101, 102))
@@ -465,3 +469,15 @@ def test_the_trace_of_one_changefeed_is_drawn_as_if_there_were_no_other():
 def _global(trace: Any) -> Any:
     of = watermarks(trace)
     return of[(of["who"] == GLOBAL) & (of["watermark"] == "checkpoint")]
+
+
+@pytest.mark.parametrize(
+    "name", ["restart_processor", "stuck_table", "drop_table", "drain", "rebalance", "repartition"]
+)
+def test_an_event_that_changefeeds_have_no_use_for_is_refused(name: str) -> None:
+    """Its row has no `reach`, so that it comes to captures of several changefeeds: it must not pass in silence."""
+    what = {"stuck_table": (1,), "drop_table": (1,), "repartition": (4,), "rebalance": ()}.get(name, ("capture-1",))
+    scenario = read_scenario(str(EXAMPLE))
+    planned = Planned(1_000_000, name, name, (OF_PIPELINE | OF_SCHEDULER)[name](*what), 1)
+    with pytest.raises(ContractError, match="does not take the command"):
+        scenario.model.play(replace(scenario, events=(*scenario.events, planned), assertions=()), keep=False)

@@ -127,7 +127,7 @@ def test_every_decision_says_why_and_what_was_not_chosen():
     owner.tick()
     (found,) = decided(owner.outputs, "table:4")
     assert found.chosen == C and found.because == "the least loaded: 0 tables"
-    assert found.rejected == ((A, "has 2 tables"), (B, "has 1 tables"))
+    assert found.rejected == ((A, "has 2 tables"), (B, "has 1 table"))
 
 
 def test_doing_nothing_is_explained_once():
@@ -137,7 +137,7 @@ def test_doing_nothing_is_explained_once():
     owner.tick()
     (found,) = decided(owner.outputs, "rebalance")
     assert found.chosen is None and found.because == "nothing to move: 2 tables on 2 captures"
-    assert found.rejected == ((A, "has 1 of at most 1 tables"), (B, "has 1 of at most 1 tables"))
+    assert found.rejected == ((A, "has 1 of at most 1 table"), (B, "has 1 of at most 1 table"))
     owner.ask(Rebalance())
     owner.tick()
     assert decided(owner.outputs, "rebalance") == [], "the same is not said twice"

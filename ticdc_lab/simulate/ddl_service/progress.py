@@ -13,7 +13,7 @@ from ticdc_lab.ddl_core.keys import store_of
 from ticdc_lab.ddl_core.progress import SERVED, STEPS, WAITS, JobProgress, state_at
 from ticdc_lab.machines.ledger import Ledger
 from ticdc_lab.machines.machine import node_of
-from ticdc_lab.simulate.what_holds import JOB, holders
+from ticdc_lab.simulate.what_holds import JOB, SERVER, holders
 
 
 def job_progress(trace: pa.Table, *, cluster: str, job: int = 1) -> JobProgress | None:
@@ -34,7 +34,8 @@ def job_progress(trace: pa.Table, *, cluster: str, job: int = 1) -> JobProgress 
     since_us, until_us = steps[0]["time_us"], steps[-1]["time_us"] if last.state in records.ENDS else end_us
     states = _states(of_store, last.element)
     served = _served(trace, cluster, states, end_us)
-    waits = holders(trace, of=f"{JOB}{cluster}/{job}", until_us=until_us)[["name", "answer", "since_us", "until_us"]]
+    held = holders(trace, of=f"{JOB}{cluster}/{job}", until_us=until_us)
+    waits = held[held["kind"] == SERVER][["name", "answer", "since_us", "until_us"]].reset_index(drop=True)
     return JobProgress(
         cluster,
         last,

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.reading import Names, Reader, Value
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.narrative import Line
 from ticdc_lab.simulate.sentences import OF_INVARIANTS, OF_MESSAGES, Comparison, Measure, Said, Vocabulary, Words
-from ticdc_lab.simulate.what_holds import JOB, HeldAt, what_holds
+from ticdc_lab.simulate.what_holds import HeldAt, jobs_sent, what_holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +323,7 @@ class PlayedService(runs.Played[ServiceRun, ServiceFacts]):
 
     def whys(self, at_us: int) -> list[HeldAt]:
         """Find what each DDL job waits for at a moment, of those that wait."""
-        subjects = dict.fromkeys(self.trace["subject"].drop_null().to_pylist())
-        found = [HeldAt(s, at_us, what_holds(self.trace, at_us=at_us, of=s)) for s in subjects if s.startswith(JOB)]
+        found = [HeldAt(job, at_us, what_holds(self.trace, at_us=at_us, of=job)) for job in jobs_sent(self.trace)]
         return [one for one in found if one.reason] or [HeldAt("any DDL job", at_us, None)]
 
 

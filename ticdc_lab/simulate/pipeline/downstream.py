@@ -10,7 +10,6 @@ from immutables import Map
 
 from ticdc_lab.machines.machine import (
     Address,
-    Asked,
     Changed,
     Event,
     Fired,
@@ -21,11 +20,13 @@ from ticdc_lab.machines.machine import (
     ReceivedMany,
     Send,
     Wake,
+    not_taken,
     one_by_one,
     stepped,
 )
 from ticdc_lab.simulate.pipeline.settings import BY_DEDUPLICATION, BY_SNAPSHOT, DownstreamSettings
 from ticdc_lab.simulate.pipeline.sink_messages import (
+    DOWNSTREAM,
     SEVERAL,
     Admin,
     AdminWritten,
@@ -155,9 +156,10 @@ class Downstream:
             return self._received(state, event.sender, event.message, now)
         if isinstance(event, Fired):
             return self._due(state, now)
-        if isinstance(event, Asked) and isinstance(event.command, Pace):
-            return self._paced(state, event.command, now)
-        return state, []
+        command = event.command  # type: ignore[union-attr]  # messages came one by one
+        if isinstance(command, Pace):
+            return self._paced(state, command, now)
+        raise not_taken(command, DOWNSTREAM)
 
     def _received(
         self, state: DownstreamState, sender: Address, message: Any, now: Now
@@ -209,7 +211,9 @@ class Downstream:
     def _paced(self, state: DownstreamState, pace: Pace, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Take another pace; what waits is planned again."""
         waiting = state.queue
-        told = Changed("downstream", _shown(state.rows_per_s), _shown(pace.rows_per_s), "its pace is another one")
+        rate = {None: "rows at once", 0: "no rows"}.get(pace.rows_per_s, f"{pace.rows_per_s} rows a second")
+        because = f"it takes {rate} from now on"
+        told = Changed("downstream", _shown(state.rows_per_s), _shown(pace.rows_per_s), because)
         state = state._replace(rows_per_s=pace.rows_per_s, queue=(), free_us=now.at_us)
         outputs: list[Output] = [told]
         for one in waiting:

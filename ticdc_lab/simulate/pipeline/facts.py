@@ -129,6 +129,7 @@ class PipelineFacts(SchedulerFacts):
 
     def begin(self, kernel: Kernel, judge: Judge) -> None:
         self.kernel = kernel
+        self.auditor = self.monitor.scheduler
         look_now_and_then(kernel, judge)
 
     def end(self, run: PipelineRun) -> None:

@@ -55,6 +55,7 @@ from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.scenario import drawn_for
 from ticdc_lab.simulate.scheduler.variants import UNSETTLED, VARIANTS
 from ticdc_lab.simulate.sentences import OF_INVARIANTS, Measure, Said, Vocabulary, Words
+from ticdc_lab.words import count
 
 # The sentences that assertions about the pipeline are made of, beside all of the table scheduler.
 #
@@ -90,7 +91,7 @@ def _held(facts: PipelineFacts, w: Words, at_us: int) -> str:
 
 def _owed(facts: PipelineFacts, w: Words, at_us: int) -> str:
     done = "clients are done" if facts.load_is_done else "clients are not done"
-    return f"{done}; {facts.n_owed} rows and {len(facts.monitor.jobs)} DDLs are not downstream"
+    return f"{done}; {count(facts.n_owed, 'row')} and {count(len(facts.monitor.jobs), 'DDL')} are not downstream"
 
 
 def _ended(facts: PipelineFacts, w: Words, at_us: int) -> str:
@@ -179,7 +180,7 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, PipelineFacts]):
     @property
     def measures(self) -> WriterMeasures:
         """What tables had of writers."""
-        return self.run.monitor.scheduler.measures
+        return self.run.monitor.scheduler.until(self.run.end.time_us)
 
     def whys(self, at_us: int) -> list[Why]:
         """Find what holds both watermarks at a moment; it was played with ``sample_us``."""
@@ -189,8 +190,8 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, PipelineFacts]):
     def last(self) -> list[str]:
         rows, ended, end_us = self.run.measures, self.facts.ended, self.run.end.time_us
         lines = [
-            f"{rows.committed} rows committed, {rows.delivered} delivered, {rows.repeated} of them repeated; "
-            f"{rows.ddls} DDLs executed",
+            f"{count(rows.committed, 'row')} committed, {rows.delivered} delivered, {rows.repeated} of them repeated; "
+            f"{count(rows.ddls, 'DDL')} executed",
             *last_state(self.facts),
         ]
         if ended:
@@ -268,7 +269,7 @@ CHANGEFEED_VOCABULARY = Vocabulary(
         ),
         r"everything of (?P<changefeed>\S+) is downstream": Said(
             lambda f, w, t: f.is_done(w["changefeed"]),
-            lambda f, w, t: f"{f.auditor.each[w['changefeed']].n_owed} rows of {w['changefeed']} are owed",
+            lambda f, w, t: f"owed of {w['changefeed']}: {count(f.auditor.each[w['changefeed']].n_owed, 'row')}",
             live=True,
         ),
         **OF_INVARIANTS,
@@ -316,8 +317,8 @@ class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
             rows, behind_us = self.run.of(name).measures, self.facts.lag_us(name, self.run.end.time_us)
             where = f", checkpoint {behind_us / 1e6:.3f} s behind" if self.facts.changefeed(name) else ""
             found.append(
-                f"{name} is {self.facts.state(name)}{where}: {rows.committed} rows committed, {rows.delivered} "
-                f"delivered, {rows.repeated} of them repeated; {self.run.of(name).n_owed} owed"
+                f"{name} is {self.facts.state(name)}{where}: {count(rows.committed, 'row')} committed, "
+                f"{rows.delivered} delivered, {rows.repeated} of them repeated; {self.run.of(name).n_owed} owed"
             )
         return found
 

@@ -11,6 +11,7 @@ from immutables import Map
 
 from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
+from ticdc_lab.words import count
 
 COUNT, TRAFFIC, RELEASED, NONE = POLICIES = "count", "traffic", "released", "none"
 
@@ -128,11 +129,11 @@ def _by_count(
     for capture in sorted(tables, key=lambda c: rank[c]):
         n, most = len(tables[capture]), quota[capture]
         if n <= most:
-            kept.append((capture, f"has {n} of at most {most} tables"))
+            kept.append((capture, f"has {n} of at most {count(most, 'table')}"))
             continue
-        why = f"{capture} has {n} tables and is to have {most}"
+        why = f"{capture} has {count(n, 'table')} and is to have {most}"
         moves += [Moving(key, capture, None, why) for key in tables[capture][most:]]
-    because = f"{sum(map(len, tables.values()))} tables on {len(set(tables) - leaving)} captures"
+    because = f"{count(sum(map(len, tables.values())), 'table')} on {count(len(set(tables) - leaving), 'capture')}"
     return BalancePlan(tuple(moves), because, tuple(kept))
 
 

@@ -32,6 +32,7 @@ from ticdc_lab.machines.machine import (
     Send,
     Wake,
     made,
+    not_taken,
     one_by_one,
     replace,
     stepped,
@@ -334,7 +335,7 @@ class Capture:
         if isinstance(command, Restart):
             processor, outputs = self.variant.processor.step(state.processor, event, now)
             return state._replace(processor=processor), outputs
-        return state, []
+        raise not_taken(command, state.address)
 
 
 def not_owner(state: CaptureState) -> Reason:

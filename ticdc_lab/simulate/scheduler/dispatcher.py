@@ -52,6 +52,7 @@ from ticdc_lab.simulate.scheduler.messages import (
     compatible,
 )
 from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick, Watermarks
+from ticdc_lab.words import count
 
 EXPLAINED = 1000
 """Up to so many tables that are added in one tick get a decision each; above there is one for all of them."""
@@ -117,7 +118,11 @@ class TickWork:
             return Reason(OTHER, "", "no capture may take tables")
         places = Places(loads, self._now.prefer)
         before = dict(loads)
-        unit = "rows/s" if self._balance.policy == TRAFFIC else "tables"
+        traffic = self._balance.policy == TRAFFIC
+
+        def said(n: int) -> str:
+            return f"{n} rows/s" if traffic else count(n, "table")
+
         for key in in_order(missing, self._now.prefer):
             move = self._moves.get(key)
             to = move.to if move and move.to in loads else places.least()
@@ -127,8 +132,8 @@ class TickWork:
             if move:
                 self._moves = self._moves.delete(key)
             if len(missing) <= EXPLAINED:
-                why = "a user chose it" if move else f"the least loaded: {places.loads[to]} {unit}"
-                others = tuple((c, f"has {n} {unit}") for c, n in sorted(places.loads.items()) if c != to)
+                why = "a user chose it" if move else f"the least loaded: {said(places.loads[to])}"
+                others = tuple((c, f"has {said(n)}") for c, n in sorted(places.loads.items()) if c != to)
                 self._outputs.append(Decided(f"table:{key}", to, why, others))
             places.take(to, self._balance.weight(key))
             self._draft.put(key, Record(to, ADDING, self._tick.checkpoint_ts))
@@ -186,7 +191,9 @@ class TickWork:
                 self._moves = self._moves.set(moving.key, TableMove(moving.to, removed=True))
             self._outputs.append(Decided(f"move:{moving.key}", moving.to or "the least loaded", moving.because))
         if found.moves:
-            self._outputs.append(Decided("rebalance", f"move {len(found.moves)} tables", found.because, found.rejected))
+            self._outputs.append(
+                Decided("rebalance", f"move {count(len(found.moves), 'table')}", found.because, found.rejected)
+            )
         else:
             self.say("rebalance", f"nothing to move: {found.because}", found.rejected)
         self._needs_rebalance = False

@@ -19,6 +19,7 @@ from ticdc_lab.simulate.scheduler.roles import (
     order,
     without,
 )
+from ticdc_lab.words import count
 
 ADDING, RUNNING, REMOVING = "adding", "running", "removing"
 
@@ -251,7 +252,9 @@ def without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOutp
         keys = draft.of(capture)
         for key in keys:
             draft.remove(key)
-        outputs.append(Decided(f"tables of {capture}", "dispatch again", f"{capture} is gone with {len(keys)} tables"))
+        outputs.append(
+            Decided(f"tables of {capture}", "dispatch again", f"{capture} is gone with {count(len(keys), 'table')}")
+        )
     return state._replace(tables=draft.done())
 
 

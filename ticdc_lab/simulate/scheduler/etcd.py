@@ -27,10 +27,12 @@ from ticdc_lab.machines.machine import (
     Send,
     Wake,
     made,
+    not_taken,
     one_by_one,
     replace,
 )
 from ticdc_lab.simulate.scheduler.etcd_messages import (
+    ETCD,
     Ddl,
     ExecuteDdl,
     Expire,
@@ -48,6 +50,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     WantPartitions,
 )
 from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.words import count
 
 DDL = ("ddl",)
 """The timer of the DDL that is executed; the others have names of captures, which may be any text."""
@@ -172,7 +175,9 @@ class Etcd:
     def _asked(self, state: EtcdState, command: Any, now: Now) -> tuple[EtcdState, list[Output]]:
         if isinstance(command, Expire):
             latest = lives(state.leases, command.capture)[-1:]
-            return self._gone(state, latest[0], "a fault ended it") if latest else (state, [])
+            if not latest:
+                return state, [Ignored(command, f"{command.capture} has no session")]
+            return self._gone(state, latest[0], "a fault ended it")
         if isinstance(command, WantPartitions):
             # Keep a user's wish until an owner has carried it out, whichever that will be.
             if state.partitions is not None:
@@ -184,10 +189,12 @@ class Etcd:
             ]
         if isinstance(command, Ddl):
             return self._barred(replace(state, waiting=(*state.waiting, (ts_of(now.at_us), command))))
+        if not isinstance(command, TwoOwners):
+            raise not_taken(command, ETCD)
         owner, owner_rev = owner_of(state)
         rivals = sorted((lease.revision, c) for c, lease in state.leases.items() if c != owner)
-        if not isinstance(command, TwoOwners) or not rivals:
-            return state, []
+        if not rivals:
+            return state, [Ignored(command, "no other capture has a session")]
         revision = state.revision + 1
         rival = (rivals[0][1], owner_rev if command.same_rev else revision)
         state = replace(state, revision=revision, rival=rival)
@@ -225,7 +232,7 @@ class Etcd:
             waiting=state.waiting[1:],
             revision=state.revision + 1,
         )
-        changed = Changed("barrier", barrier_ts, None, f"the DDL is executed: {len(tables)} tables")
+        changed = Changed("barrier", barrier_ts, None, f"the DDL is executed: {count(len(tables), 'table')}")
         state, more = self._barred(state)
         return state, [changed, *(more or self.views(state))]
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.machines.ledger import At, Ledger, Total
+from ticdc_lab.machines.ledger import At, Ledger
 from ticdc_lab.machines.machine import KEPT_STATE, Reason, node_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, PREPARING, REPLICATING, STOPPING, WRITING
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.assertions import Judge
+    from ticdc_lab.simulate.kernel import Kernel
+    from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor
 
 STATES = (PREPARING, PREPARED, REPLICATING, STOPPING)
 """Of a table's pipeline, in the order in which it goes through them."""
@@ -55,10 +60,6 @@ class Writing:
     home: str = ""
     left_us: dict[str, int] | None = None
 
-    @property
-    def writers(self) -> list[str]:
-        return [a for a, s in self.states.items() if s in WRITING]
-
 
 @dataclass(slots=True)
 class SchedulerFacts:
@@ -96,10 +97,11 @@ class SchedulerFacts:
     # :data:`THRASH_US`.
     moves: int = 0
     returns: int = 0
-    # ``double_for``, ``idle_for``: tables and spans that have two writers, and none after their first; and the time of
-    # all together.
-    double_for: Total = field(default_factory=Total)
-    idle_for: Total = field(default_factory=Total)
+    auditor: SchedulerMonitor = field(init=False)  # of the run: it counts the time with two writers, and with none
+
+    def begin(self, kernel: Kernel, judge: Judge) -> None:
+        """Take the world before anything happens in it."""
+        self.auditor = cast("SchedulerMonitor", kernel.auditor)
 
     @property
     def captures(self) -> list[str]:
@@ -172,8 +174,6 @@ class SchedulerFacts:
                     continue
                 (self.wanted.add if wanted else self.wanted.discard)(table)
                 self.up += (1 if wanted else -1) * self.replicates(table)
-                for key in [str(table), *self.spans.get(table, ())]:
-                    self.idle_for.put(key, False, self.at_us)
 
     def _lives(self, row: Any) -> None:
         """A node comes or goes; while it is down or paused it replicates nothing."""
@@ -241,8 +241,8 @@ class SchedulerFacts:
         capture = node_of(address)
         self.held[capture] += (state is not None) - (old is not None)
         self.load[capture] += (state == REPLICATING) - (old == REPLICATING)
-        if (old in WRITING) != (state in WRITING):
-            self._writers(key, entry, address, table in self.wanted)
+        if state in WRITING and old not in WRITING and capture != entry.home:
+            self._moved(entry, capture)
 
     def _status(self, table: int, entry: Writing, *, crashed: bool) -> None:
         counted = {"up": self.keys_up, "down": self.keys_down}
@@ -252,20 +252,11 @@ class SchedulerFacts:
         if entry.status:
             counted[entry.status][table] += 1
 
-    def _writers(self, key: str, entry: Writing, address: str, wanted: bool) -> None:
-        """A capture began or ended to write a table: moves, time with two writers and with none."""
-        writers, capture = entry.writers, node_of(address)
-        if address in writers and capture != entry.home:
-            left = entry.left_us or {}
-            self.moves += bool(entry.home)
-            self.returns += capture in left and self.at_us - left[capture] < THRASH_US
-            if entry.home:
-                entry.left_us = {**left, entry.home: self.at_us}
-            entry.home = capture
-        self.double_for.put(key, len(writers) > 1, self.at_us)
-        if writers:  # where a table has spans they take over from one another
-            table = table_of(key)
-            for other in (key, str(table), *self.spans[table]) if table in self.spans else (key,):
-                self.idle_for.put(other, False, self.at_us)
-        elif wanted:
-            self.idle_for.put(key, True, self.at_us)
+    def _moved(self, entry: Writing, capture: str) -> None:
+        """A capture writes a table that another one wrote before, or none."""
+        left = entry.left_us or {}
+        self.moves += bool(entry.home)
+        self.returns += capture in left and self.at_us - left[capture] < THRASH_US
+        if entry.home:
+            entry.left_us = {**left, entry.home: self.at_us}
+        entry.home = capture

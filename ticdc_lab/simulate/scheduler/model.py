@@ -20,6 +20,7 @@ from ticdc_lab.simulate.scheduler.executor import REPLICATING
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.monitor import INVARIANTS, WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
+from ticdc_lab.simulate.scheduler.roles import in_turn
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.scenario import EVENTS, SchedulerCluster, drawn_for, facts_of, settings_of
 from ticdc_lab.simulate.scheduler.v3 import V3Settings
@@ -34,6 +35,7 @@ from ticdc_lab.simulate.sentences import (
     Vocabulary,
 )
 from ticdc_lab.simulate.what_holds import HeldAt, what_holds
+from ticdc_lab.words import count
 
 # The sentences that assertions about the table scheduler are made of.
 #
@@ -87,10 +89,11 @@ def _checkpoint(facts: SchedulerFacts, at_us: int) -> str:
 
 
 def _double(facts: SchedulerFacts) -> str:
-    if not facts.double_for.since_us:
+    found = facts.auditor
+    if not found.since_us:
         return "no table has two writers"
-    key = min(facts.double_for.since_us)
-    return f"table {key} is written by {' and '.join(sorted(facts.keys[key].writers))}"
+    key = in_turn(found.since_us)[0]
+    return f"table {key} is written by {' and '.join(sorted(found.writers[key]))}"
 
 
 def _imbalance(facts: SchedulerFacts) -> int:
@@ -110,7 +113,8 @@ _SENTENCES: dict[str, Said] = {
         lambda f, w, t: _where(f, int(w["table"])),
     ),
     r"no table on (?P<capture>\S+)": Said(
-        lambda f, w, t: f.held[w["capture"]] == 0, lambda f, w, t: f"{w['capture']} has {f.held[w['capture']]} tables"
+        lambda f, w, t: f.held[w["capture"]] == 0,
+        lambda f, w, t: f"{w['capture']} has {count(f.held[w['capture']], 'table')}",
     ),
     "there is an owner": Said(lambda f, w, t: f.owner is not None, lambda f, w, t: _owner(f)),
     r"owner is (?P<capture>\S+)": Said(
@@ -121,7 +125,7 @@ _SENTENCES: dict[str, Said] = {
         lambda f, w, t: _checkpoint(f, t),
         ages=True,
     ),
-    "no double write": Said(lambda f, w, t: not f.double_for.since_us, lambda f, w, t: _double(f)),
+    "no double write": Said(lambda f, w, t: not f.auditor.since_us, lambda f, w, t: _double(f)),
     **OF_INVARIANTS,
 }
 """Sentences as patterns; a group's name is what must be there."""
@@ -137,8 +141,8 @@ _MEASURES: dict[str, Measure] = {
     "captures": Measure(lambda f, w, t: len(f.captures)),
     "tables": Measure(lambda f, w, t: f.up),  # wanted ones that replicate, each counted once however it is split
     r"tables on (?P<capture>\S+)": Measure(lambda f, w, t: f.load[w["capture"]]),  # and spans
-    "overlap": Measure(lambda f, w, t: f.double_for.until(t), "us", ages=True),
-    "gap": Measure(lambda f, w, t: f.idle_for.until(t), "us", ages=True),
+    "overlap": Measure(lambda f, w, t: f.auditor.until(t).overlap_us, "us", ages=True),
+    "gap": Measure(lambda f, w, t: f.auditor.until(t).gap_us, "us", ages=True),
     **OF_MESSAGES,
 }
 """Measures as patterns."""
@@ -215,7 +219,8 @@ def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedScheduler]:
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, SchedulerFacts)
     run = partial(simulate, settings_of(scenario), faults=faults_of(scenario, seed, drawn_for(scenario)))
-    return runs.Staged(facts=facts, simulate=run, played=partial(PlayedScheduler, scenario, seed, facts=facts))
+    played = partial(PlayedScheduler, scenario, seed, facts=facts)
+    return runs.Staged(facts=facts, simulate=run, played=played, begun=facts.begin)
 
 
 MODEL = Model(

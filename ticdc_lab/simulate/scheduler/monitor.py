@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.machines.machine import Address, Changed
+from ticdc_lab.machines.machine import Address, Changed, replace
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of, limited
@@ -33,7 +33,8 @@ class WriterMeasures:
     """What a run cost."""
 
     overlap_us: int = 0  # time in which two captures wrote one table, summed over tables (0 while the protocol holds)
-    gap_us: int = 0  # time in which none wrote a wanted table that had been written before, summed over tables
+    # Time in which none wrote a wanted table that had been written since it was wanted, summed over tables
+    gap_us: int = 0
     # Changes written a second time by the next writer, as the span of upstream time, summed over tables.
     doubled_us: int = 0
     starts: int = 0  # how often a capture began to write a table
@@ -52,8 +53,8 @@ class SchedulerMonitor:
     writers: dict[Key, list[Address]] = field(default_factory=dict)  # captures that write, by table or span
     # Of tables that were split: the table and all its spans so far. A span takes over what it covers of those before.
     split: dict[int, dict[Key, None]] = field(default_factory=dict)
-    # Of tables that were written and have no writer: up to where all is downstream, and since when.
-    durable: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    # Of wanted tables that have no writer: up to where all is downstream, and since when, None for one never written.
+    durable: dict[Key, tuple[int, int | None]] = field(default_factory=dict)
     # Of tables with a writer: up to where those before had come, where the writer began below. All up to there
     # is downstream, so that a checkpoint that was sent while they wrote, and comes late, is right.
     reached: dict[Key, int] = field(default_factory=dict)
@@ -61,9 +62,9 @@ class SchedulerMonitor:
     # The highest that were published.
     checkpoint_ts: int = 0
     owner_rev: int = 0
-    measures: WriterMeasures = field(default_factory=WriterMeasures)
+    measures: WriterMeasures = field(default_factory=WriterMeasures)  # without what lasts: :meth:`until`
     n_violations: int = 0
-    since_us: dict[Key, int] = field(default_factory=dict)
+    since_us: dict[Key, int] = field(default_factory=dict)  # of tables that two write: since when
     maintainers: dict[int, Address] = field(default_factory=dict)  # where the maintainer of each epoch was
     sees_changes_alone: ClassVar[bool] = True
 
@@ -85,6 +86,12 @@ class SchedulerMonitor:
                 elif subject == "liveness" and output.after == "STOPPING":
                     found = found or self._stops(at, after.processor)
         return self._counted(found)
+
+    def until(self, at_us: int) -> WriterMeasures:
+        """Give what the run cost up to a moment, what still lasts too."""
+        done, gaps = self.measures, [us for _, us in self.durable.values() if us is not None]
+        overlap_us = done.overlap_us + sum(at_us - us for us in self.since_us.values())
+        return replace(done, overlap_us=overlap_us, gap_us=done.gap_us + sum(at_us - us for us in gaps))
 
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
         for key in list(self.written.get(at, ())):
@@ -125,7 +132,7 @@ class SchedulerMonitor:
         self.written.setdefault(at, {})[key] = None
         self.measures.starts += 1
         ended_ts, since_us = self._taken_over(key, sharing) or (self.start_ts, at_us)
-        self.measures.gap_us += at_us - since_us
+        self.measures.gap_us += 0 if since_us is None else at_us - since_us
         if others:
             self.since_us.setdefault(key, at_us)
             return DOUBLE, f"{others[0]} and {at} both write table {key}"
@@ -166,7 +173,7 @@ class SchedulerMonitor:
         ranges = ((other, *_range(other)) for other in self.split[table])
         return [other for other, left, right in ranges if left < end and start < right]
 
-    def _taken_over(self, key: Key, sharing: list[Key]) -> tuple[int, int] | None:
+    def _taken_over(self, key: Key, sharing: list[Key]) -> tuple[int, int | None] | None:
         """A table or span begins: up to where it was written, and since when unwritten; what it leaves stays so."""
         start, end = _range(key)
         found = []
@@ -179,7 +186,8 @@ class SchedulerMonitor:
                     rest = Span(one if isinstance(one, int) else one.table, low, "" if high == _LAST else high)
                     self.durable[rest] = ended
                     self._sharing(rest)
-        return (min(ts for ts, _ in found), min(us for _, us in found)) if found else None
+        since_us = min((us for _, us in found if us is not None), default=None)
+        return (min(ts for ts, _ in found), since_us) if found else None
 
     def _elected(self, at: Address, owner_rev: int) -> Found:
         if owner_rev <= self.owner_rev:
@@ -221,7 +229,7 @@ class SchedulerMonitor:
             checkpoint_ts = max(after.checkpoint_ts, ddl_ts)
             for key in after.tables - self.wanted:
                 if not self.writers.get(key):  # one that was dropped and comes again may still be written
-                    self.durable[key] = (checkpoint_ts, kernel.now_us)
+                    self.durable[key] = (checkpoint_ts, None)
             for key in self.wanted - after.tables:
                 for one in self.split.pop(key, (key,)) if isinstance(key, int) else (key,):
                     self.durable.pop(one, None)

@@ -12,6 +12,7 @@ from ticdc_lab.simulate.reading import shown
 from ticdc_lab.simulate.runs import FactsOf, Played, RunOf
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.trace import Row, name_of
+from ticdc_lab.words import count
 
 _MOST = 8
 
@@ -60,7 +61,8 @@ def last_state(facts: SchedulerFacts) -> list[str]:
     for capture in facts.captures:
         keys = [key for key, entry in facts.keys.items() if any(node_of(a) == capture for a in entry.states)]
         lines.append(
-            f"{capture}: {facts.load[capture]} tables" + (f" ({listed(sorted(keys, key=_order))})" * bool(keys))
+            f"{capture}: {count(facts.load[capture], 'table')}"
+            + (f" ({listed(sorted(keys, key=_order))})" * bool(keys))
         )
     return lines
 

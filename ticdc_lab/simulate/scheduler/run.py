@@ -25,7 +25,7 @@ class SchedulerRun(SimulatedRun[SchedulerSettings]):
     @property
     def measures(self) -> WriterMeasures:
         """Overlap, gap, doubled changes, starts."""
-        found: WriterMeasures = self.monitor.measures
+        found: WriterMeasures = self.monitor.until(self.end.time_us)
         return found
 
 

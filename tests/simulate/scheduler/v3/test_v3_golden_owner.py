@@ -137,8 +137,8 @@ def test_v3_26_balance_moves_as_many_tables_as_tasks_may_run():
     seen = view({1: "a", 2: "a", 3: "a", 4: "a"}, captures("a", "b"))
     for limit, moves in ((2, [MoveTask(1, "b"), MoveTask(2, "b")]), (1, [MoveTask(1, "b")])):
         tasks, (decided,) = balance(V3Settings(max_task_concurrency=limit), seen)
-        assert tasks == moves and decided.chosen == f"move {limit} tables"
-    assert decided.rejected[0] == ("a", "1 tables not moved because 1 at a time is the limit")
+        assert tasks == moves and decided.chosen == f"move {limit} table{'s' * (limit > 1)}"
+    assert decided.rejected[0] == ("a", "1 table not moved because 1 at a time is the limit")
     tasks, (decided,) = balance(V3Settings(), view({1: "a", 2: "a"}, captures("b", a=STOPPING)))
     assert tasks == [] and decided.because == "not balanced because a is stopping"
     tasks, (decided,) = balance(V3Settings(), view({1: "a", 2: "b"}, captures("a", "b")))

@@ -102,7 +102,7 @@ def test_a_balance_that_is_good_enough_moves_nothing_and_says_so() -> None:
     """One span more is no imbalance."""
     state, _ = spans.restored(replicating(1, 2), 3, B, 0, 0, "given")
     control, outputs = balanced(controlled(state), 100, (), 0)
-    assert not control.running and decided(outputs)[0].rejected == ((A, "2 spans"), (B, "1 spans"))
+    assert not control.running and decided(outputs)[0].rejected == ((A, "2 spans"), (B, "1 span"))
 
 
 def test_one_round_moves_no_more_than_a_batch() -> None:

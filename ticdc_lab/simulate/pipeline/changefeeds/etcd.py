@@ -20,13 +20,14 @@ from ticdc_lab.machines.machine import (
     Received,
     ReceivedMany,
     Send,
+    not_taken,
     one_by_one,
     replace,
 )
 from ticdc_lab.simulate.pipeline.settings import KAFKA
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.scheduler.etcd import Etcd, EtcdState
-from ticdc_lab.simulate.scheduler.etcd_messages import NoLease, View
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Expire, NoLease, TwoOwners, View
 from ticdc_lab.simulate.scheduler.roles import Key
 
 # What etcd has of a changefeed, what users ask, and how messages name their changefeed.
@@ -165,6 +166,8 @@ class SharedEtcd:
             return one_by_one(self, state, event, now)
         if isinstance(event, Asked) and isinstance(event.command, Command):
             return self._asked(state, event.command, now)
+        if isinstance(event, Asked) and not isinstance(event.command, Expire | TwoOwners):
+            raise not_taken(event.command, f"{ETCD} of several changefeeds")
         sessions, outputs = self.sessions.step(state.sessions, event, now)
         state = state._replace(sessions=sessions)
         return state, _seen(state, outputs)

@@ -30,6 +30,7 @@ from ticdc_lab.machines.machine import (
     Send,
     Wake,
     node_of,
+    not_taken,
     replace,
 )
 from ticdc_lab.simulate.pipeline import cdc_messages as cdc
@@ -117,6 +118,8 @@ class CaptureServer:
             work.fire(event.name)
         elif isinstance(event.command, ForChangefeed):
             work.deliver(event.command.changefeed, Asked(event.command.command))
+        else:
+            raise not_taken(event.command, f"{node_of(state.address)} of several changefeeds")
         return work.done(), work.outputs
 
 

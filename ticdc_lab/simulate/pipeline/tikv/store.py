@@ -22,6 +22,7 @@ from ticdc_lab.machines.machine import (
     Wake,
     life_of,
     node_of,
+    not_taken,
 )
 from ticdc_lab.simulate.faults import KEPT, LOST, TORN
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Register
@@ -109,6 +110,8 @@ class TikvStore:
             self._fired(turn, event.name)
         elif isinstance(event, Asked) and isinstance(event.command, (Split, Merge, TransferLeader)):
             region_changes.asked(turn, event.command)
+        else:
+            raise not_taken(event.command, state.name)
         while turn.changes:
             region_changes.changed(turn, *turn.changes.pop(0))
         return turn.state, turn.out

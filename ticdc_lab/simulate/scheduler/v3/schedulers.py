@@ -28,6 +28,7 @@ from ticdc_lab.simulate.scheduler.v3.replications import (
     unscheduled,
 )
 from ticdc_lab.simulate.scheduler.v3.settings import V3Settings
+from ticdc_lab.words import count
 
 # What schedulers look at, and how they choose among equals.
 
@@ -104,7 +105,9 @@ def balance_moves(view: V3View, limit: int, name: str) -> tuple[list[MoveTask], 
     for giver in sorted(load, key=lambda a: (-load[a], rank(a, prefer))):
         surplus = load[giver] - share
         if surplus <= 0:
-            rejected.append((giver, f"not moved because its {load[giver]} tables are not more than {share}"))
+            rejected.append(
+                (giver, f"not moved because {share} is its share, and it has {count(load[giver], 'table')}")
+            )
             continue
         for span in first(view.replications.primaries[giver], min(surplus, limit - len(moves)), prefer):
             taker = least_loaded(load, prefer)
@@ -112,9 +115,11 @@ def balance_moves(view: V3View, limit: int, name: str) -> tuple[list[MoveTask], 
             load[giver] -= 1
             load[taker] += 1
         if load[giver] > share:
-            rejected.append((giver, f"{load[giver] - share} tables not moved because {limit} at a time is the limit"))
-    chosen = f"move {len(moves)} tables" if moves else None
-    because = f"no capture needs more than {share} of {len(view.replications.sets)} tables"
+            rejected.append(
+                (giver, f"{count(load[giver] - share, 'table')} not moved because {limit} at a time is the limit")
+            )
+    chosen = f"move {count(len(moves), 'table')}" if moves else None
+    because = f"no capture needs more than {share} of {count(len(view.replications.sets), 'table')}"
     return moves, Decided(name, chosen, because, tuple(rejected))
 
 
@@ -142,7 +147,7 @@ def basic(settings: V3Settings, view: V3View) -> tuple[list[Task], list[Decided]
         adds = tuple(AddTask(span, to, view.checkpoint_ts) for span, to in zip(new, cycle(targets), strict=False))
         tasks.append(Burst(adds))
         because = f"no capture has them: {_named(new)}; the least loaded capture first"
-        decided.append(Decided(BASIC, f"add {len(adds)} tables", because, left_out))
+        decided.append(Decided(BASIC, f"add {count(len(adds), 'table')}", because, left_out))
     removes = []
     for span in sorted(view.plan.surplus, key=order):
         found = view.replications.sets.get(span)
@@ -151,7 +156,7 @@ def basic(settings: V3Settings, view: V3View) -> tuple[list[Task], list[Decided]
     if removes:
         tasks.append(Burst(tuple(removes)))
         because = f"they are no longer wanted: {_named([remove.span for remove in removes])}"
-        decided.append(Decided(BASIC, f"remove {len(removes)} tables", because))
+        decided.append(Decided(BASIC, f"remove {count(len(removes), 'table')}", because))
     return tasks, decided
 
 
@@ -202,8 +207,10 @@ def drain_capture(
         moves.append(MoveTask(span, taker))
         load[taker] += 1
     left = len(held) - len(moves)
-    rejected = ((target, f"{left} tables wait because {settings.max_task_concurrency} at a time is the limit"),)
-    decided = Decided(DRAIN, f"move {len(moves)} tables", f"{target} is drained", rejected if left else ())
+    rejected = (
+        (target, f"{count(left, 'table')} left for later: {settings.max_task_concurrency} at a time is the limit"),
+    )
+    decided = Decided(DRAIN, f"move {count(len(moves), 'table')}", f"{target} is drained", rejected if left else ())
     return target, moves, [decided]
 
 

@@ -13,6 +13,7 @@ from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.operators import Control, Controlled
 from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, group_of, position
+from ticdc_lab.words import count
 
 # The basic scheduler: absent spans get a node (maintainer/scheduler/basic.go).
 
@@ -48,7 +49,7 @@ def placed(
             break
     left = spans.absent_size(control.spans)
     because = f"absent spans go to the nodes that create the fewest; {left} are left"
-    return control, [*outputs, Decided(BASIC, f"{waiting - left} spans", because, _rejected(target))]
+    return control, [*outputs, Decided(BASIC, count(waiting - left, "span"), because, _rejected(target))]
 
 
 def _group(
@@ -99,7 +100,7 @@ def balanced(control: Control, batch_size: int, prefer: tuple[Hashable, ...], at
     routes = _routes(loads, batch_size, prefer)
     if not routes:
         because = "no node has more than one span more than another"
-        return control, [Decided(BALANCE, None, because, tuple((node, f"{n} spans") for node, n in loads.items()))]
+        return control, [Decided(BALANCE, None, because, tuple((node, count(n, "span")) for node, n in loads.items()))]
     outputs: list[Output] = []
     ranked = {key: place for place, key in enumerate(prefer)}
     leave = {
@@ -116,8 +117,8 @@ def balanced(control: Control, batch_size: int, prefer: tuple[Hashable, ...], at
         control, more, why_not = operators.added(control, operators.move(key, origin, dest), at_us)
         outputs += more
         chosen = None if why_not else dest
-        rejected = tuple((node, f"{n} spans") for node, n in loads.items() if node != dest)
-        because = why_not or f"{origin} had {loads[origin]} spans, {dest} {loads[dest]}"
+        rejected = tuple((node, count(n, "span")) for node, n in loads.items() if node != dest)
+        because = why_not or f"{origin} had {count(loads[origin], 'span')}, {dest} {loads[dest]}"
         outputs.append(Decided(f"span:{key}", chosen, because, rejected))
     return control, outputs
 
@@ -212,6 +213,6 @@ def drained(
         if not why_not:
             heapq.heapreplace(loads, (load + 1, (place, dest)))
         because = why_not or f"{target} is being drained, {dest} has the fewest spans"
-        rejected = tuple((node, f"{n} spans") for n, (_, node) in sorted(loads) if node != dest)
+        rejected = tuple((node, count(n, "span")) for n, (_, node) in sorted(loads) if node != dest)
         outputs.append(Decided(f"span:{key}", None if why_not else dest, because, rejected))
     return control, state, outputs
