@@ -166,7 +166,7 @@ class Value:
         if text not in known:
             near = get_close_matches(text, known, n=1)
             hint = f"Did you mean {near[0]}? " if near else ""
-            raise self.wrong(what, hint=f"{hint}Known: {_listed(known)}.")
+            raise self.wrong(what, hint=f"{hint}Known: {_listed(known)}." if known else "There is none.")
         return text
 
     def integer(self, *, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -188,6 +188,15 @@ class Value:
         if not _NUMBER.fullmatch(text):
             raise self.wrong("a number")
         return Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
+
+    def bounded(self, meta: Meta) -> float:
+        """Give a number within some bounds."""
+        number = self.number()
+        if meta.gt is not None and number <= meta.gt:
+            raise self.wrong(f"a number above {meta.gt}")
+        if meta.ge is not None and number < meta.ge:
+            raise self.wrong(f"a number from {meta.ge} on")
+        return float(number)
 
     def probability(self) -> Fraction:
         """Give a share from 0 to 1, also written ``5%``, exact."""
@@ -372,12 +381,17 @@ class Reader:
             return kind.read_from(value, self.names)
         if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
             return self.record(value, kind) if not value.is_empty else kind()
-        if name.endswith("_us"):
-            return value.duration_us()
+        meta = next((note for note in notes if isinstance(note, Meta)), Meta())
+        if name.endswith("_us") and kind is int:
+            us = value.duration_us()
+            if us < (meta.ge or 0):
+                raise value.wrong(f"a duration of at least {shown(int(meta.ge or 0))}")
+            return us
         if kind is int:
-            meta = next((note for note in notes if isinstance(note, Meta)), Meta(ge=self.least))
-            bounds = {"least": meta.ge, "most": meta.le}
-            return value.integer(**{name: int(bound) for name, bound in bounds.items() if bound is not None})
+            least, most = self.least if meta.ge is None else meta.ge, meta.le
+            return value.integer(least=int(least), **({} if most is None else {"most": int(most)}))
+        if kind is float:
+            return value.bounded(meta)
         return self._among(name, kind, value) if get_origin(kind) or name in self.choices else _PLAIN[kind](value)
 
     def _among(self, name: str, kind: Any, value: Value) -> Any:
@@ -385,7 +399,10 @@ class Reader:
         if get_origin(kind) is frozenset:
             return frozenset(one.choice(self.choices.get(name, ()), _SETTING) for one in value.items())
         if get_origin(kind) is tuple:
-            return tuple(self.field("", get_args(kind)[0], one) for one in value.items())
+            unit, items, kinds = "_us" if name.endswith("_us") else "", value.items(), get_args(kind)
+            if kinds[-1] is not Ellipsis and len(items) != len(kinds):
+                raise value.wrong(f"a list of {len(kinds)}", found=f"one of {len(items)}")
+            return tuple(self.field(unit, kinds[0], one) for one in items)
         return value.choice(get_args(kind) if get_origin(kind) is Literal else self.choices[name], _SETTING)
 
 
@@ -408,18 +425,27 @@ def json_type(name: str, hint: Any, reader: Reader) -> dict[str, Any]:
     spelt = next((note.spelt for note in notes if isinstance(note, ReadBy)), None)
     kind = spelt or (get_args(hint)[0] if notes else hint)
     found: dict[str, Any] = {}  # a class or a function that reads a form of its own: any value
-    if name.endswith("_us"):
+    if name.endswith("_us") and get_origin(kind) is not tuple:
         found = DURATION
     elif get_origin(kind) is Literal or name in reader.choices:
         found = {"enum": [*(get_args(kind) if get_origin(kind) is Literal else reader.choices[name])]}
         found = {"type": "array", "items": found} if get_origin(kind) is frozenset else found
     elif kind in _JSON:
         meta = next((note for note in notes if isinstance(note, Meta)), Meta())
-        found = _JSON[kind] | {k: v for k, v in {"minimum": meta.ge, "maximum": meta.le}.items() if v is not None}
+        found = _JSON[kind] | {
+            k: v
+            for k, v in {
+                "minimum": meta.ge,
+                "maximum": meta.le,
+                "exclusiveMinimum": meta.gt,
+            }.items()
+            if v is not None
+        }
     elif any(isinstance(note, ReadBy) for note in notes) or hasattr(kind, "read_from"):
         return found
     elif get_origin(kind) is tuple:
-        found = {"type": "array", "items": json_type("", get_args(kind)[0], reader)}
+        unit = "_us" if name.endswith("_us") else ""
+        found = {"type": "array", "items": json_type(unit, get_args(kind)[0], reader)}
     elif isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
         found = json_record(kind, reader)
     return {"anyOf": [found, {"enum": ["none", None]}]} if is_optional else found

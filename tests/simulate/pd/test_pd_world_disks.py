@@ -91,8 +91,10 @@ def test_a_store_with_a_slow_disk_is_busy_then_slow_and_its_leaders_leave() -> N
     assert (told["is_busy"], told["slow_score"]) == (True, 100)
     calm: list[ClusterChange] = [SlowDisk(1, None), WriteFlow(tuple(range(1, 61)), 0.0)]
     again = slow.again(120 * S, calm, until_us=1200 * S)
-    sound = again.world.cluster().stores[1]
-    assert not sound.busy and not sound.evicted and sound.slow_score == 1 and sound.leader_count > 10
+    stores = again.world.cluster().stores
+    sound, most = stores[1], max(s.leader_count for s in stores.values())
+    assert not sound.busy and not sound.evicted and sound.slow_score == 1
+    assert most - sound.leader_count <= 10  # leaders move while stores are further apart
 
 
 def test_of_two_slow_stores_none_gives_its_leaders() -> None:

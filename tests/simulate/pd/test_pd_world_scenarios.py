@@ -64,12 +64,64 @@ def test_a_claim_that_is_wrong_fails() -> None:
         ("stores: 3, regions: 9, on: [7]", "stores that are there at first"),
         ("stores: [{id: 1}, {id: 1}], regions: 9", "each id once"),
         ("stores: 3, regions: 9, config: {no-such: 1}", "a setting of PD's"),
+        ("stores: 3, regions: 9, on: [1, 1, 1]", "each store once"),
+        ("stores: 3, regions: 9, config: {max-replicas: 0}", "a max-replicas of at least 1"),
+        ("stores: 3, regions: 9, size: 0", "a number above 0 at cluster.size"),
+        ("stores: 3, regions: 9, store_limit: -5", "a number from 0 on at cluster.store_limit"),
+        ("stores: [{id: 99999999999}, {id: 2}, {id: 3}], regions: 9", "from 1 to 10000000"),
+        ("stores: [{id: 1, capacity: 10, used: 20}, {id: 2}, {id: 3}], regions: 9", "at most the store's capacity"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(text: str, says: str) -> None:
     """With the line and what was expected."""
     with pytest.raises(ScenarioError, match=says):
         scenario_from_text(f"model: pd\ncluster: {{{text}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("tick: 0s", "a duration of at least 1us"),
+        ("store_heartbeat: 0s", "a duration of at least 1us"),
+        ("compaction_ticks: 0", "a whole number from 1 on"),
+        ("compression: 0", "a number above 0"),
+        ("disk_mib_a_tick: 0", "a number above 0"),
+        ("hot_history_samples: 0", "a whole number from 1 on"),
+        ("io_mib_a_tick: -1", "a number from 0 on"),
+        ("round: [5ms, 1ms]", "two rising durations"),
+        ("round: [1ms]", "a list of 2"),
+    ],
+)
+def test_a_setting_that_no_run_can_have_is_refused(setting: str, says: str) -> None:
+    """With its line, when the file is read: they ended runs with a division by zero."""
+    text = f"model: pd\ncluster: {{stores: 3, regions: 9}}\nsettings: {{{setting}}}\n"
+    with pytest.raises(ScenarioError, match=rf"x.yaml:3: expected {says} at settings\."):
+        scenario_from_text(text, "x.yaml")
+    assert scenario_from_text(text.replace(setting, "round: [1ms, 5ms]")).settings.round_us == (1_000, 5_000)
+
+
+def test_an_event_that_contradicts_the_state_is_reported_and_changes_nothing() -> None:
+    """A store that runs neither starts nor comes back; one that is silent does not fall silent again."""
+    events = (
+        "{at: 1s, start_store: store-1}, {at: 2s, resume_store: store-2}, {at: 3s, stop_store: store-3}, "
+        "{at: 4s, stop_store: store-3}, {at: 5s, resume_store: store-4}"
+    )
+    stores = "[{id: 1}, {id: 2}, {id: 3}, {id: 4, later: true}]"
+    text = f"model: pd\nuntil: 9s\ncluster: {{stores: {stores}, regions: 9}}\nevents: [{events}]\n"
+    scenario = scenario_from_text(text)
+    played = scenario.model.play(scenario)
+    assert [h.error for h in played.run.happened] == [
+        "store 1 has joined already", "store 2 runs", "", "store 3 does not run", "store 4 has not joined",
+    ]  # fmt: skip
+    assert played.run.world.nodes.all[2].silent_us == 3 * S
+    assert any("store 1 has joined already" in str(line) for line in played.happened)
+
+
+def test_a_state_that_no_store_has_is_refused() -> None:
+    """A claim with a typing error would never be true."""
+    text = "model: pd\ncluster: {stores: 3, regions: 9}\nassert:\n  - {always: store-1 is Upp}\n"
+    with pytest.raises(ScenarioError, match="a sentence of the vocabulary"):
+        scenario_from_text(text)
 
 
 @pytest.mark.parametrize(

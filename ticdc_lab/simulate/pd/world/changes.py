@@ -22,6 +22,7 @@ from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US, Start, StoreS
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.planned import Duration, Lasting
 from ticdc_lab.simulate.reading import Names, ReadBy, Value
+from ticdc_lab.words import count
 
 
 class ClusterChange:
@@ -120,6 +121,8 @@ class StopStore(ClusterChange):
     def apply(self, world: World) -> None:
         i = world.regions.at[self.store]
         node = world.nodes.all[i]
+        if not node.runs:
+            raise Refused(f"store {self.store} does not run")
         node.runs, node.silent_us = False, world.now_us
         node.down_after_s = world.settings.peer_down_after_s if self.down_us is None else -self.down_us / SECOND_US
         world.tasks.forget(i)
@@ -136,6 +139,8 @@ class ResumeStore(ClusterChange):
 
     def apply(self, world: World) -> None:
         i = world.regions.at[self.store]
+        if world.nodes.all[i].runs or not world.nodes.all[i].known:
+            raise Refused(f"store {self.store} {'runs' if world.nodes.all[i].runs else 'has not joined'}")
         world.nodes.all[i].runs = True
         world.regions.down.pop(i, None)
         world.regions.down_rows.pop(i, None)
@@ -201,6 +206,8 @@ class StartStore(ClusterChange):
         start = self.store
         if isinstance(start, int):
             start = next(s for s in world.start.stores if s.id == start)
+        if (i := world.regions.at.get(start.id)) is not None and world.nodes.all[i].known:
+            raise Refused(f"store {start.id} has joined already")
         world.nodes.join(start, world.now_us)
 
 
@@ -217,7 +224,7 @@ class SetFlow(ClusterChange):
 
     @property
     def text(self) -> str:
-        return f"{len(self.regions)} regions: {self.kind} {self.mib_s:.1f} MiB/s"
+        return f"{count(len(self.regions), 'region')}: {self.kind} {self.mib_s:.1f} MiB/s"
 
     def apply(self, world: World) -> None:
         flow = world.regions.read if self.kind == "read" else world.regions.write

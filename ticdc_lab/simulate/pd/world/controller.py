@@ -119,6 +119,7 @@ class Controller:
         found = dict.fromkeys(self._sends(op)[0] for op in ops if self._sends(op)[1])
         priority = max((op.priority for op in ops), default=Priority.LOW)
         shut = tuple((i, SEND) for i in found if not window_open(self.nodes.all[i].windows, priority))
+        self.nodes.reopen(now_us)
         self.nodes.closed |= dict.fromkeys(shut, (now_us + _SOON_US) / SECOND_US)
         return shut
 

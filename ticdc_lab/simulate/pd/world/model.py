@@ -20,10 +20,10 @@ and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +49,7 @@ from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.narrative import Line
 from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
+from ticdc_lab.words import count
 
 
 class ClusterMoment(NamedTuple):
@@ -97,13 +98,15 @@ _SENTENCES: dict[str, Said] = {
     "leaders are even": _said(
         lambda m, _: not m.measured.uneven_leaders, lambda m, _: f"leaders by store: {dict(m.measured.leaders)}"
     ),
-    "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
-    "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"{m.missing} regions miss a peer"),
+    "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"operators that run: {m.running}"),
+    "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"regions that miss a peer: {m.missing}"),
     "every region has a leader": _said(
-        lambda m, _: not m.leaderless, lambda m, _: f"{m.leaderless} regions have no leader"
+        lambda m, _: not m.leaderless, lambda m, _: f"regions without a leader: {m.leaderless}"
     ),
-    "no region is left in a joint state": _said(lambda m, _: not m.joint, lambda m, _: f"{m.joint} regions are"),
-    rf"{_STORE} is (?P<state>\w+)": _said(
+    "no region is left in a joint state": _said(
+        lambda m, _: not m.joint, lambda m, _: f"regions in a joint state: {m.joint}"
+    ),
+    rf"{_STORE} is (?P<state>Up|Disconnected|Down|Offline|Tombstone|Preparing)": _said(
         lambda m, f: (
             _store(f) in m.preparing if f["state"] == "Preparing" else m.states.get(_store(f), "unknown") == f["state"]
         ),
@@ -175,7 +178,8 @@ class PlayedPd(runs.Played[PdRun, PdFacts]):
         """The state at the end, in sentences."""
         m = moment(self.run.world)
         lines = [
-            f"store {s}: {state}, {m.measured.peers.get(s, 0)} peers, {m.measured.leaders.get(s, 0)} leaders"
+            f"store {s}: {state}, {count(m.measured.peers.get(s, 0), 'peer')}, "
+            f"{count(m.measured.leaders.get(s, 0), 'leader')}"
             for s, state in sorted(m.states.items())
         ]
         made = ", ".join(f"{n} {desc}" for desc, n in sorted(m.created.items())) or "none"
@@ -221,7 +225,7 @@ def play(
     known = facts(scenario.cluster, scenario.events)
     judge = Judge([*scenario.assertions, *also], known)
 
-    with_thrash, samples = any("thrash" in a.text for a in (*scenario.assertions, *also)), count()
+    with_thrash, samples = any("thrash" in a.text for a in (*scenario.assertions, *also)), itertools.count()
 
     def sampled(world: World) -> bool:
         recorder = world.recorder

@@ -231,6 +231,14 @@ class PdRecorder(Recorder):
             because = f"{what} on store {store}"
             self.row("received", "pd", subject=f"region-{region}", message="RegionHeartbeat", because=because)
 
+    def ticked(self) -> None:
+        """Record the stores whose state changed."""
+        for s in self.world.nodes.view(self.world.now_us).values():
+            before, state = self.states.get(s.id), shown_state(s, self.world.config.max_store_down_time_s)
+            if before != state:
+                self.states[s.id] = state
+                self.row("changed", f"store-{s.id}", subject=f"store:{s.id}", before=before, after=state)
+
     def sample(self) -> None:
         """Keep how the cluster is now."""
         still_wanted()
@@ -244,19 +252,16 @@ class PdRecorder(Recorder):
         m, coming = world.regions.members, world.controller.influence(fast_too=False)
         none = np.zeros(len(world.nodes.all))
         flows = [world.hot_stats.carried(kind) if world.hot_stats.any_flow else none for kind in (READ, WRITE)]
+        down_s = world.config.max_store_down_time_s
         for s in cluster.stores.values():
             i = at[s.id]
             node = world.nodes.all[i]
-            state = shown_state(s, world.config.max_store_down_time_s)
-            if self.states.get(s.id) != state:
-                self.row("changed", f"store-{s.id}", subject=f"store:{s.id}", before=self.states.get(s.id), after=state)
-                self.states[s.id] = state
             add, remove = (tokens_at(b, world.now_us / SECOND_US) for b in node.limits)
             read, write = (float(of[i]) for of in flows)
             self.stores.append({
-                "time_us": world.now_us, "store": s.id, "state": state, "peers": m.count[i], "leaders": m.leaders[i],
-                "learners": m.learners[i], "pending": m.pending[i], "region_mib": m.mib[i],
-                "leader_mib": m.leader_mib[i], "region_score": region_score(s, world.config),
+                "time_us": world.now_us, "store": s.id, "state": shown_state(s, down_s),
+                "peers": m.count[i], "leaders": m.leaders[i], "learners": m.learners[i], "pending": m.pending[i],
+                "region_mib": m.mib[i], "leader_mib": m.leader_mib[i], "region_score": region_score(s, world.config),
                 "leader_score": leader_score(s, world.config.leader_schedule_policy),
                 "used_mib": node.used * node.amplified, "available_mib": s.smoothed / MIB,
                 "sending": node.sending, "receiving": node.receiving,

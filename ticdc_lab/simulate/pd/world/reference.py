@@ -232,7 +232,7 @@ def run_case(case: Case, seed: int = 1, policies: Sequence[Policy] = DEFAULT_POL
 
     run = simulate(
         case.start, case.most_us, seed=seed, changes=case.changes, policies=policies, on_sample=is_over,
-        watch=Watch(sample_us=SAMPLE_TICKS * tick_us, placement_us=None, measured=False),
+        watch=Watch(sample_us=SAMPLE_TICKS * tick_us, placement_us=None),
     )  # fmt: skip
     world, violated = run.world, run.violation
     ids, m = world.regions.store_ids, world.regions.members

@@ -22,16 +22,14 @@ from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.runs import EndedRun
 from ticdc_lab.simulate.trace import CHANGES
-from ticdc_lab.words import percent
+from ticdc_lab.words import count, percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
     """How closely a run is watched."""
 
-    sample_us: int = SECOND_US  # how often stores are sampled, µs
-    # Whether stores are measured then, and sums compared: a look at stores lets PD count what it would count later else
-    measured: bool = True
+    sample_us: int = SECOND_US  # how often stores are sampled, µs; what happens does not depend on it
     placement_us: int | None = 0  # how often all regions are; 0: at the start and the end, None: never
     level: str = CHANGES  # of the trace (:mod:`ticdc_lab.simulate.trace`)
     monitor: bool = True  # whether invariants are checked; a violation ends the run
@@ -148,8 +146,7 @@ def simulate(
     found, because = None, "time"
 
     def settles() -> bool:
-        if watch.measured:
-            recorder.sample()
+        recorder.sample()
         return bool(on_sample(world))
 
     try:
@@ -164,7 +161,7 @@ def simulate(
             if watch.placement_us and at_us - placed_us >= watch.placement_us:
                 placed_us = at_us
                 recorder.place()
-            if world.monitor is not None and watch.measured:
+            if world.monitor is not None:
                 world.monitor.sums()
         if watch.placement_us is not None and placed_us < at_us:
             recorder.place()
@@ -240,13 +237,15 @@ def why_nothing(world: World) -> list[Holds]:
     waiting = len(world.patrol.todo) + len(world.patrol.to_merge)
     soon = [r for r in world.patrol.reasons if SOON in r]
     if waiting:
-        found.append(Holds("checkers", f"{waiting} regions wait" + (f": {soon[0]}" if soon else "")))
+        found.append(Holds("checkers", f"regions that wait: {waiting}" + (f": {soon[0]}" if soon else "")))
     for kind, name in LIMITS.items():
         limit = getattr(world.config, name)
         if world.controller.counts[kind] >= limit:
-            found.append(Holds(name.replace("_", "-"), f"{world.controller.counts[kind]} run, {limit} may"))
+            found.append(
+                Holds(name.replace("_", "-"), f"{world.controller.counts[kind]} operators run, the limit is {limit}")
+            )
     closed = Counter(which for _, which in world.nodes.closed)
     for which, name in ((ADD, "add-peer"), (REMOVE, "remove-peer")):
         if closed[which]:
-            found.append(Holds(f"store limit {name}", f"used up on {closed[which]} stores"))
+            found.append(Holds(f"store limit {name}", f"used up on {count(closed[which], 'store')}"))
     return found

@@ -27,20 +27,25 @@ from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader, Value
 
 _GIB_MIB = 1024.0
-MOST_STORES, MOST_REGIONS = 1_000, 2_000_000
+MOST_STORES, MOST_REGIONS, MOST_ID = 1_000, 2_000_000, 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Store:
     """A store as a file has it: sizes in GiB."""
 
-    id: Annotated[int, Meta(ge=1)]
-    capacity: float = 1024.0
+    id: Annotated[int, Meta(ge=1, le=MOST_ID)]
+    capacity: Annotated[float, Meta(gt=0)] = 1024.0
     labels: Annotated[Mapping[str, str], ReadBy(lambda v, names: {k.text(): one.text() for k, one in v.entries()})] = (
         field(default_factory=dict)
     )
     later: bool = False
-    used: float = 0.0
+    used: Annotated[float, Meta(ge=0)] = 0.0
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse other files that are larger than the disk."""
+        if self.used > self.capacity:
+            raise given["used"].wrong(f"at most the store's capacity, {self.capacity:g} GiB")
 
     def start(self) -> StoreStart:
         return StoreStart(self.id, self.capacity * _GIB_MIB, self.labels, not self.later, self.used * _GIB_MIB)
@@ -75,15 +80,19 @@ class PdCluster:
     stores: Annotated[tuple[StoreStart, ...], ReadBy(_stores)]
     regions: Annotated[int, Meta(ge=1, le=MOST_REGIONS)]
     on: tuple[int, ...] = ()
-    size: float = 96.0
+    size: Annotated[float, Meta(gt=0)] = 96.0
     config: Annotated[Config, ReadBy(_config)] = field(default_factory=Config)
-    store_limit: float = 15.0
+    store_limit: Annotated[float, Meta(ge=0)] = 15.0
 
     def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
         """Refuse regions on stores that are not there, or on too few."""
         there = {s.id for s in self.stores if s.started}
         if not self.holders or ("on" in given and not (self.on and there.issuperset(self.on))):
             raise given.get("on", value).wrong("stores that are there at first", found=str(list(self.on)))
+        if len(set(self.on)) < len(self.on):
+            raise given["on"].wrong("each store once", found=str(list(self.on)))
+        if self.config.max_replicas < 1:
+            raise given["config"].wrong("a max-replicas of at least 1", found=str(self.config.max_replicas))
         if len(self.holders) < self.config.max_replicas:
             raise value.wrong(f"at least {self.config.max_replicas} stores at first", found=str(len(self.holders)))
 

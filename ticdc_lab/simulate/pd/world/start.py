@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from ticdc_lab.pd_core.config import PATROL_REGIONS, Config
 from ticdc_lab.pd_core.regions import NO_LABELS, RegionLabels
 from ticdc_lab.pd_core.rules import Rule
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.reading import Value
 
 SECOND_US = 1_000_000
 NEVER_US = 1 << 62
@@ -27,25 +31,25 @@ class WorldSettings:
     of store time into one, see :data:`REFERENCE`.
     """
 
-    tick_us: int = 100_000  # how often stores act, µs
+    tick_us: Annotated[int, Meta(ge=1)] = 100_000  # how often stores act, µs
     # Periods of the two heartbeats, µs; a region that changes is reported at the next tick besides
-    store_heartbeat_us: int = 10 * SECOND_US
-    region_heartbeat_us: int = 60 * SECOND_US
+    store_heartbeat_us: Annotated[int, Meta(ge=1)] = 10 * SECOND_US
+    region_heartbeat_us: Annotated[int, Meta(ge=1)] = 60 * SECOND_US
     # What a store reads or writes of snapshots in a tick, MiB, and for how many ticks it may save up
-    io_mib_a_tick: float = 10.0
-    io_burst_ticks: int = 10
+    io_mib_a_tick: Annotated[float, Meta(ge=0)] = 10.0
+    io_burst_ticks: Annotated[int, Meta(ge=1)] = 10
     # What a store's disk gives to clients and snapshots together in a tick, MiB. Where clients want nothing, snapshots
     # are held by ``io_mib_a_tick`` alone.
-    disk_mib_a_tick: float = 40.0
-    remove_mib_a_tick: float = 100.0  # how fast a peer's data is deleted
+    disk_mib_a_tick: Annotated[float, Meta(gt=0)] = 40.0
+    remove_mib_a_tick: Annotated[float, Meta(gt=0)] = 100.0  # how fast a peer's data is deleted
     # Snapshots that a store sends and receives at a time
     sending: int = 3
     receiving: int = 5
-    compression: float = 2.0  # a snapshot is so many times smaller where it arrives
-    compaction_ticks: int = 600  # ticks after which the space of removed peers is free
+    compression: Annotated[float, Meta(gt=0)] = 2.0  # a snapshot is so many times smaller where it arrives
+    compaction_ticks: Annotated[int, Meta(ge=1)] = 600  # ticks after which the space of removed peers is free
     # Silence after which a region's leader reports a peer as down, with its next heartbeat; 0: as soon as it is silent,
     # as the leaders of PD's simulated stores do
-    peer_down_after_s: float = 600.0
+    peer_down_after_s: Annotated[float, Meta(ge=0)] = 600.0
     # Whether a store that is silent while its peers are removed still has them when it comes back, until their regions'
     # next heartbeats report it. PD's simulated stores forget them.
     keeps_stale_peers: bool = True
@@ -59,15 +63,17 @@ class WorldSettings:
     # The interval of rounds for hot regions; 1.3 times that after a fruitless one, and no more: PD counts from the
     # least interval each time, so that its greatest one, 20 s, is never reached
     hot_least_us: int = SECOND_US
-    patrol_regions: int = PATROL_REGIONS  # how many regions at a time the checkers advance; at least one 1024th of all
+    patrol_regions: Annotated[int, Meta(ge=1)] = (
+        PATROL_REGIONS  # how many regions at a time the checkers advance; at least one 1024th of all
+    )
     # How long a look of the checkers takes PD itself, on average. Measured by the reference runs: 290 regions that wait
     # for a store limit were walked 94 times a second where the machine was least busy.
     check_us: int = 36
     max_waiting: int = 5  # operators of one name that may wait (``scheduler-max-waiting-operator``)
     store_limit: tuple[float, float] = (15.0, 15.0)  # peers a minute that a store may gain and lose
     # A region of that size is cut in half
-    split_mib: float = 144.0
-    split_keys: int = 1_440_000
+    split_mib: Annotated[float, Meta(gt=0)] = 144.0
+    split_keys: Annotated[int, Meta(ge=1)] = 1_440_000
     # Whether regions are as in PD's simulated stores (tools/pd-simulator): cut at the last key of their range at the
     # next tick, where what is cut off keeps the old id of its leader, has its snapshots and takes what clients write; a
     # store gives up what it was at for a region that was cut, and never frees the place of its snapshot; a region that
@@ -80,7 +86,7 @@ class WorldSettings:
     # Whether a joint change may demote the leader, as in TiKV; PD's simulated stores refuse it
     demotes_leaders: bool = True
     # A store must have been hot in so many samples, one every so many µs, before hot regions are moved
-    hot_history_samples: int = 10
+    hot_history_samples: Annotated[int, Meta(ge=1)] = 10
     hot_history_us: int = 30 * SECOND_US
     states_us: int = 10 * SECOND_US  # how often PD looks whether a store that is leaving is empty
     # An operator that finished within this time counts as influence for as long again
@@ -90,12 +96,17 @@ class WorldSettings:
     prepares: bool = True
     start_us: int = SECOND_US  # when PD begins to schedule
     # Bytes of a key with its value, to derive flows of keys and queries from bytes; 0: only bytes count
-    row_bytes: float = 1024.0
+    row_bytes: Annotated[float, Meta(ge=0)] = 1024.0
     # PD counts the peers and leaders of stores behind its heartbeats: a round that comes within this time sees the old
     # numbers, which is why balance goes a little too far. Measured by the reference runs.
-    counts_lag_us: int = 12_000
+    counts_lag_us: int = 6_000
     # The part of heartbeats, and of PD's answers to them, that the network loses; `network.loss` of a scenario
     loss: float = 0.0
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse a shortest round that is longer than the longest one."""
+        if self.round_us[0] > self.round_us[1]:
+            raise given["round"].wrong("two rising durations")
 
 
 REFERENCE = WorldSettings(

@@ -272,7 +272,7 @@ class Nodes:
         at_s = now_us / SECOND_US
         node.limits = [bucket_per_minute(r, at_s) for r in per_minute]
         for which in (ADD, REMOVE):
-            self._see_limit(i, which, at_s)
+            self._see_limit(i, which, now_us)
 
     def use_limits(self, version: str, now_us: int) -> None:
         """Let buckets (v1) or windows (v2) limit stores from now on."""
@@ -313,59 +313,64 @@ class Nodes:
             self.set_limit(i, node.rates, now_us)
 
     def heartbeat(self, positions: Sequence[int], now_us: int) -> None:
-        rows = np.asarray(positions, np.int64)
+        rows, tick_us = np.asarray(positions, np.int64), self.settings.tick_us
         free = np.array([self.all[i].free for i in positions], np.float64)
         self.smoothed.add(rows, free)
         for i, smooth in zip(positions, self.smoothed.get(rows).tolist(), strict=True):
             node = self.all[i]
             node.heartbeat_us, node.silent_us = now_us, None
-            told, averaged = node.told, smooth * MIB
-            busy, score = node.disk.heartbeat(now_us // self.settings.tick_us, self.settings), node.disk.score
-            written = node.disk.written * SECOND_US / self.settings.tick_us
-            if (told.busy, told.slow_score, told.write_mib_s) != (busy, score, written):
-                self.change(i, busy=busy, slow_score=score, write_mib_s=written)
+            busy = node.disk.heartbeat(now_us // tick_us, self.settings)
             for executing_s, total_s in node.sent:
                 node.windows = with_feedback(node.windows, executing_s, total_s)
             node.sent.clear()
-            space, used = node.free * MIB, node.used * node.amplified * MIB
-            if (told.available, told.averaged, told.used) != (space, averaged, used) or told.heartbeat_age_s:
-                self.change(i, available=space, averaged=averaged, used=used, heartbeat_age_s=0.0)
+            self.change(
+                i, available=node.free * MIB, averaged=smooth * MIB, used=node.used * node.amplified * MIB,
+                sending_snapshots=node.sending, receiving_snapshots=node.receiving, heartbeat_age_s=0.0,
+                busy=busy, slow_score=node.disk.score, write_mib_s=node.disk.written * SECOND_US / tick_us,
+            )  # fmt: skip
 
     def view(self, now_us: int) -> dict[int, Store]:
-        """Give the stores as PD knows them now, by id; what heartbeats of regions changed counts a little later."""
-        self._reopen(now_us)
+        """Give the stores as PD knows them now, by id. Who looks, and how often, changes nothing that PD does."""
+        self.reopen(now_us)
+        self._count(now_us)
         for i, node in enumerate(self.all):
             if node.silent_us is not None and node.known:
                 self.change(i, heartbeat_age_s=(now_us - node.heartbeat_us) / SECOND_US)
-        m = self.regions.members
-        late = m.touched if now_us >= self.fresh_us else set()
-        changed = self.dirty | late
-        if changed:
+        if self.dirty:
             self.cached = dict(self.cached)
-        for i in sorted(changed):
-            node = self.all[i]
-            if not node.known:
-                continue
-            node.told = node.told._replace(
-                region_count=m.count[i], region_size=m.mib[i], leader_count=m.leaders[i], leader_size=m.leader_mib[i],
-                pending_peers=m.pending[i], sending_snapshots=node.sending, receiving_snapshots=node.receiving,
-            )  # fmt: skip
-            new = node.told.id not in self.cached
-            self.cached[node.told.id] = node.told
+        for told in (self.all[i].told for i in sorted(self.dirty) if self.all[i].known):
+            new = told.id not in self.cached
+            self.cached[told.id] = told
             if new:
                 self.cached = {k: self.cached[k] for k in sorted(self.cached)}
         self.dirty.clear()
-        late.clear()
         return self.cached
+
+    def expect_counts(self, now_us: int) -> None:
+        """Let PD count now what changed before, and a little later what heartbeats of regions report from now on."""
+        self._count(now_us)
+        self.fresh_us = now_us + self.settings.counts_lag_us
+
+    def _count(self, now_us: int) -> None:
+        m = self.regions.members
+        if now_us < self.fresh_us:
+            return
+        for i in sorted(m.touched):
+            self.change(
+                i, region_count=m.count[i], region_size=m.mib[i], leader_count=m.leaders[i],
+                leader_size=m.leader_mib[i], pending_peers=m.pending[i],
+            )  # fmt: skip
+        m.touched.clear()
 
     def take_tokens(self, i: int, which: int, cost: float, now_us: int) -> None:
         """Take tokens for adding or removing a peer; the store is closed until there are enough for a large one."""
-        node, at_s = self.all[i], now_us / SECOND_US
-        node.limits[which] = taken(node.limits[which], at_s, cost)
-        self._see_limit(i, which, at_s)
+        node = self.all[i]
+        node.limits[which] = taken(node.limits[which], now_us / SECOND_US, cost)
+        self._see_limit(i, which, now_us)
 
-    def _see_limit(self, i: int, which: int, at_s: float) -> None:
-        bucket = self.all[i].limits[which]
+    def _see_limit(self, i: int, which: int, now_us: int) -> None:
+        self.reopen(now_us)
+        bucket, at_s = self.all[i].limits[which], now_us / SECOND_US
         is_open = available(bucket, at_s, LARGE_COST)
         self.change(i, **{_OPEN[which]: is_open})
         self.closed.pop((i, which), None)
@@ -378,7 +383,8 @@ class Nodes:
         node = self.all[i]
         node.windows = with_snapshot(node.windows, priority, mib) or node.windows
 
-    def _reopen(self, now_us: int) -> None:
+    def reopen(self, now_us: int) -> None:
+        """Open the limits that have room by now."""
         at_s = now_us / SECOND_US
         for i, which in [k for k, until_s in self.closed.items() if until_s <= at_s]:
             self.opened_us = min(self.opened_us, int(self.closed.pop((i, which)) * SECOND_US + 1))
@@ -437,7 +443,8 @@ class Nodes:
         """Free the space of what was removed, where it is time."""
         for node in self.all:
             if node.runs and tick >= node.compact_at_tick:
-                node.compact_at_tick = tick + self.settings.compaction_ticks
+                every = self.settings.compaction_ticks
+                node.compact_at_tick += ((tick - node.compact_at_tick) // every + 1) * every
                 node.used -= node.to_compact
                 node.to_compact = 0.0
 

@@ -208,7 +208,6 @@ class Tasks:
             if i:
                 node = self.nodes.all[i - 1]
                 setattr(node, counter, getattr(node, counter) - 1)
-                self.nodes.dirty.add(i - 1)
         task.sends = task.receives = 0
 
     def _step(self, task: Task, tick: int, reports: list[Report]) -> bool:
@@ -282,7 +281,6 @@ class Tasks:
                 return False
             node.sending += 1
             task.sent_tick = tick
-            self.nodes.dirty.add(at)
             task.sends = at + 1
         task.to_send -= self.nodes.take_io(task.sends - 1, tick, task.to_send)
         if task.to_send > 0:
@@ -300,7 +298,6 @@ class Tasks:
             if node.receiving >= self.nodes.settings.receiving:
                 return False
             node.receiving += 1
-            self.nodes.dirty.add(to)
             task.receives = to + 1
         task.to_receive -= self.nodes.take_io(to, tick, task.to_receive)
         return task.to_receive <= 0

@@ -78,6 +78,7 @@ class World:
         self.growing: dict[int, tuple[float, int]] = {}
         self.checked_mib, self.checked_count = -1.0, -1
         self.tick = self.ticks = 0
+        self.played, self.woken = -1, True  # the latest tick; whether something came from outside since
         self.next_id = self.settings.first_id
         self.now_us = 0
         self.hot_stats = HotStats(self)
@@ -193,11 +194,15 @@ class World:
     # The loop
 
     def run(self, until_us: int) -> None:
-        """Run until a moment."""
-        while self.tick * self.settings.tick_us < until_us:
+        """Run until a moment. In how many parts a run is made changes nothing: no tick is played that is not due."""
+        end = -(-until_us // self.settings.tick_us)
+        while (due := self.tick if self.woken else max(self.played + 1, self.next_tick())) < end:
+            self.tick = due
             self.play_tick()
-            self.tick = min(max(self.tick + 1, self.next_tick()), -(-until_us // self.settings.tick_us))
-        self.now_us = until_us
+            if self.recorder is not None:
+                self.recorder.ticked()
+            self.played, self.woken = due, False
+        self.tick, self.now_us = end, until_us
 
     def play_tick(self) -> None:
         self.ticks += 1
@@ -257,7 +262,7 @@ class World:
         self.happened.append(happened)
         if self.recorder is not None:
             self.recorder.happened(happened)
-        self.last_change_us = self.now_us
+        self.last_change_us, self.woken = self.now_us, True
         return happened
 
     def grow(self) -> None:
@@ -290,13 +295,13 @@ class World:
         """Give the next tick in which anything may happen."""
         merging = self.patrol.to_merge and self.controller.counts[Kind.MERGE] < self.config.merge_schedule_limit
         if self.reports or self.tasks.of or self.growing or merging or self.changed:
-            return self.tick + 1
+            return self.played + 1
         dues = [s.due_us for s in self.schedulers.values()]
         dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us(), self.heartbeats.next_us()]
         if self.changes:
             dues.append(self.changes[0].at_us)
         if any_silent(self) or self.leads_since_us is not None:
-            dues.append(self.now_us + SECOND_US)
+            dues.append(self.played * self.settings.tick_us + SECOND_US)
         patrol = self.patrol.next_us()
         if patrol is not None:
             dues.append(patrol)
@@ -308,7 +313,7 @@ class World:
         """Take the heartbeats of regions that changed, and advance their operators."""
         reports, self.reports = self.reports, []
         if reports:
-            self.nodes.fresh_us = self.now_us + self.settings.counts_lag_us
+            self.nodes.expect_counts(self.now_us)
         for report in reports:
             if self.regions.alive[report.row]:
                 self._take(report)
@@ -338,7 +343,7 @@ class World:
         self.reports = []
         if not done and not self.changed:
             return
-        self.nodes.fresh_us = self.now_us + self.settings.counts_lag_us
+        self.nodes.expect_counts(self.now_us)
         to_come = self.chance.sample(range(len(self.nodes.all)), len(self.nodes.all))
         while to_come:
             turn = to_come.pop()
