@@ -63,9 +63,9 @@ def decoded(protocol: str, batch: pa.RecordBatch, beside: Known) -> list[Event]:
 
 
 @cache
-def _truth(name: str) -> tuple[dict[Any, Any], dict[Any, list[Any]]]:
+def _truth(name: str, folder: Path = FOLDER) -> tuple[dict[Any, Any], dict[Any, list[Any]]]:
     types, rows = {}, defaultdict(list)
-    for t in read(f"truth_{name}"):
+    for t in read(f"truth_{name}", folder):
         if t["kind"] == "schema":
             types[t["schema"], t["table"]] = {c["name"]: c for c in t["columns"]}
         elif t["kind"] == "txn":
@@ -74,9 +74,11 @@ def _truth(name: str) -> tuple[dict[Any, Any], dict[Any, list[Any]]]:
     return types, rows
 
 
-def wrong(events: list[Event], truth: str = "torture", *, lossy: bool = False, in_avro: bool = False) -> list[str]:
+def wrong(
+    events: list[Event], truth: str = "torture", *, lossy: bool = False, in_avro: bool = False, folder: Path = FOLDER
+) -> list[str]:
     """Row changes whose cells are not the ones of any row that TiDB wrote at that commit_ts into that table."""
-    types, rows = _truth(truth)
+    types, rows = _truth(truth, folder)
     found = []
     for e in events:
         if e["kind"] != "row" or (in_avro and (e["commit_ts"], e["schema_name"], e["table_name"]) not in rows):

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import engines
+import pyarrow as pa
 import pytest
 from conftest import golden
 
 from ticdc_lab import load
-from ticdc_lab.engine.json_lines import write_lines
+from ticdc_lab.engine.json_lines import json_objects, write_lines
 
 ENGINES = ("spark", "embedded")
 ODD = """
@@ -54,6 +55,13 @@ def test_every_type_is_written_alike(tmp_path: Path) -> None:
     assert found["embedded"] == found["spark"]
     told = json.loads(found["spark"])
     assert (told["b"], told["nan"], told["r"], told["a"]) == ("AP8=", "NaN", {"p": "YQ==", "q": None}, [1, None, 3])
+
+
+@pytest.mark.parametrize("text", ["\\u001f", '"\\u00e9\\\\u00ab"', "\x1f\\\x1e", "\\\\u00ff", "a\x0b\\u000b"])
+def test_text_that_looks_like_an_escape_stays_as_it_is(text: str) -> None:
+    """As in a JSON value of TiDB with a control character."""
+    (line,) = json_objects(pa.record_batch({"c": [text]}))
+    assert json.loads(line) == {"c": text}
 
 
 def test_files_come_in_the_order_of_partitions(tmp_path: Path) -> None:

@@ -312,7 +312,10 @@ def _of_one_change(pointer: Mapping[str, Any], whole: Mapping[str, Any], names: 
 
 
 def _open_claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes], bytes]) -> pa.RecordBatch:
-    """The same for open-protocol, whose key names the claim check; there is an envelope with both key and value."""
+    """The same for open-protocol, where each row of a message may name a claim check, in its frame of the key.
+
+    An envelope there has the key and the value of that one row.
+    """
     mask = pc.fill_null(pc.match_substring(batch.column("key"), pattern=_OPEN_CLAIM), False)
     some = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
     if not len(some):
@@ -320,25 +323,50 @@ def _open_claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[
     keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
     size = 0
     for m in some.tolist():
-        pointer = _open_key(keys[m])
-        location = pointer.get("ccl")
+        heads, rows = _frames(keys[m][8:]), _frames(values[m] or b"")
+        if len(heads) != len(rows):
+            continue
         try:
-            content = place.content(location) if isinstance(location, str) else None
-            enveloped = None if content is None else _envelope(content)
-            if enveloped is None or enveloped[0] is None:
-                continue
-            whole = inflated(enveloped[1])
+            whole = [_open_fetched(head, row, place, inflated) for head, row in zip(heads, rows, strict=True)]
         except Malformed as fault:
             raise CannotUnpackError(m, fault) from None
-        if _of_one_change(pointer, _open_key(enveloped[0]), _OPEN_SAME):
-            keys[m], values[m] = enveloped[0], whole
-            size = _bounded(batch, size + len(keys[m]) + len(values[m]))
+        keys[m] = keys[m][:8] + b"".join(head for head, _ in whole)
+        values[m] = b"".join(row for _, row in whole)
+        size = _bounded(batch, size + len(keys[m]) + len(values[m]))
     return _replaced(_replaced(batch, "key", keys), "value", values)
 
 
-def _open_key(key: bytes) -> Mapping[str, Any]:
-    """The first frame of a key; a message under a claim check has one row."""
+def _frames(data: bytes) -> list[bytes]:
+    """The frames of a key behind its version, or of a value: lengths of 8 bytes, and what follows; [] if damaged."""
+    found, p = [], 0
+    while p + 8 <= len(data):
+        (n,) = struct.unpack_from(">Q", data, p)
+        if n > len(data) - p - 8:
+            return []
+        found.append(data[p : p + 8 + n])
+        p += 8 + n
+    return found if p == len(data) else []
+
+
+def _open_fetched(
+    head: bytes, row: bytes, place: ClaimCheck, inflated: Callable[[bytes], bytes]
+) -> tuple[bytes, bytes]:
+    """The frames of a row under its claim check; if it names none, or nothing of it lies there, its own."""
+    pointer = _open_row(head)
+    location = pointer.get("ccl")
+    content = place.content(location) if isinstance(location, str) else None
+    enveloped = None if content is None else _envelope(content)
+    if enveloped is None or enveloped[0] is None:
+        return head, row
+    heads, rows = _frames(enveloped[0][8:]), _frames(inflated(enveloped[1]))
+    if len(heads) != 1 or len(rows) != 1 or not _of_one_change(pointer, _open_row(heads[0]), _OPEN_SAME):
+        return head, row
+    return heads[0], rows[0]
+
+
+def _open_row(head: bytes) -> Mapping[str, Any]:
+    """What a frame of a key has."""
     try:
-        return object_of(key[16:], "key", once=False)  # TiCDC writes ohk twice
+        return object_of(head[8:], "key", once=False)  # TiCDC writes ohk twice
     except Malformed:
         return {}

@@ -62,7 +62,8 @@ def batches_of(frame: Any) -> Iterator[pa.RecordBatch]:
             yield from found.to_batches()
 
 
-_CONTROL = re.compile(r"\\u00[0-9a-f]{2}")
+_ESCAPED = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
+"""Escapes are read from the left: behind an escaped backslash, ``u001f`` is text."""
 _SMALL, _LARGE = 1e-3, 1e7
 """Between these Java writes a float without an exponent."""
 
@@ -133,7 +134,9 @@ def _writer(of: pa.DataType) -> Callable[[object], str]:
 
 def _quoted(text: str) -> str:
     told = orjson.dumps(text).decode()
-    return _CONTROL.sub(lambda m: "\\u" + m[0][2:].upper(), told) if "\\u00" in told else told
+    if "\\u00" not in told:
+        return told
+    return _ESCAPED.sub(lambda m: "\\u" + m[0][2:].upper() if m[0][1] == "u" else m[0], told)
 
 
 def _float(value: object) -> str:
