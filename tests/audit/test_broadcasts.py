@@ -166,3 +166,26 @@ def test_a_watermark_of_one_partition_alone_that_does_not_rise_is_due_in_no_othe
     name = "resolved_events_on_all_partitions"
     assert found(log((10, 20, 30, 40)), name) == [] and found(log((10, 20, 30, 40)), "watermarks_are_monotone")
     assert {f[0][:2] for f in found(log((10, 20, 40)), name)} == {(name, "error")}
+
+
+def test_a_last_watermark_that_is_far_ahead_is_said_once_and_of_its_own_partition():
+    """The recordings of others may end earlier, or it is wrong: a step as long as those before is no jump."""
+
+    def log(last_s: int) -> list[dict[str, Any]]:
+        ts = [(1_700_000_000_000 + 1000 * s) << 18 for s in (0, 1, 2, 3, last_s)]
+        return [mark(p, o, t) for p in range(4) for o, t in enumerate(ts[: 5 if p == 1 else 4])]
+
+    name = "resolved_events_on_all_partitions"
+    told = audit_table(table_of(log(3_603)), protocol="open-protocol", checks=[name]).to_pylist()
+    [only] = told
+    assert (only["severity"], only["partition"], only["offset"]) == ("warning", 1, 4)
+    assert only["message"].startswith("partition 1 of topic t ends with a watermark that is 3,600 s after the one")
+    assert "too far ahead" in only["message"] and "end earlier" in only["message"]
+    ends = audit_table(table_of(log(13)), protocol="open-protocol", checks=[name]).to_pylist()
+    assert [(f["partition"], "its recording may end earlier" in f["message"]) for f in ends] == [
+        (0, True),
+        (2, True),
+        (3, True),
+    ]
+    one = [event for event in log(3_603) if event["partition"] == 1]  # it is compared with no other
+    assert audit_table(table_of(one), protocol="open-protocol", checks=[name]).num_rows == 0

@@ -28,13 +28,14 @@ from ticdc_lab.audit.history import Suspects
 from ticdc_lab.audit.marks import BEGIN, END, Event, offset_of
 from ticdc_lab.audit.stated import Home, Stated
 from ticdc_lab.events.arrays import NO_TS, Ints, runs
-from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.laggards import AHEAD, continues
 from ticdc_lab.words import count, shortened
 
 NO_WATERMARK = "no partition has a watermark"
 SILENT = "a partition has no watermark"
 ALONE = "watermarks of one partition alone are missing"
+FAR_AHEAD = "the last watermark of a partition is far ahead of all others"
 OTHER_TEXT = "a DDL has another text in one partition"
 TWO_TOPICS = "an offset has different messages"
 
@@ -52,6 +53,7 @@ _WRITERS = "Check that only one changefeed writes to the topic, and when it rest
         ),
         SILENT: _WRITERS,
         ALONE: _WRITERS,
+        FAR_AHEAD: _WRITERS,
     },
 ).of_log  # fmt: skip
 def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
@@ -337,6 +339,14 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
     n_having = np.sum([np.isin(values, home.ts) for home in stated], axis=0)
     is_due = ~np.isin(values, [ts for home in stated for ts in _out_of_order(home, values[n_having > 1])])
     values, witnesses, n_having = values[is_due], witnesses[is_due], n_having[is_due]
+    goes_on = any(continues(values[-1:], h.last_ts) for h in stated if h.ts.max() < values[-1])
+    if len(stated) > 1 and n_having[-1] == 1 and not goes_on and (jump_s := _jump_s(values)):
+        by = dict(zip(SHOWN, witnesses[-1].tolist(), strict=True))
+        words = next(home.words for home in homes if home.partition == by["partition"])
+        said = f"{words} ends with a watermark that is {jump_s:,} s after the one before it and that no other partition"
+        said += " has: it is too far ahead, or the recordings of the others end earlier"
+        yield finding(WARNING, said, homes[0].topic, [by], cause=FAR_AHEAD, **by)
+        values, witnesses, n_having = values[:-1], witnesses[:-1], n_having[:-1]
     for home in homes:
         own, at = np.unique(home.ts, return_index=True)
         lacking = np.setdiff1d(values, own, assume_unique=True)
@@ -357,6 +367,15 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             lacked = home.lacked_between(*ends) >= n_due
             witness = dict(zip(SHOWN, shown, strict=True))
             yield _gap(home, several, first, witness, following, lacked=lacked, alone=bool(alone), runs_on=runs_on)
+
+
+def _jump_s(values: Ints) -> int:
+    """How far the last of some watermarks is from the one before it, if that is far: a minute at least, and ten times
+    as far as any two before; else 0.
+    """
+    ms = values >> LOGICAL_BITS
+    *before, last = np.diff(ms).tolist() or [0]
+    return int(last // 1000) if before and last >= max(60_000, 10 * max(before)) else 0
 
 
 def _out_of_order(home: Home, shared: Ints) -> list[int]:
