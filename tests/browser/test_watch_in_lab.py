@@ -26,7 +26,7 @@ def test_a_live_panel_survives_a_reload(lab: LabPage, tmp_path: Path) -> None:
     orders = tmp_path / "orders.jsonl"
     orders.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
     cut = (  # a batch for each second of the recording
-        "from ticdc_lab.watch.sources import RecordedTopic\nread = RecordedTopic._read\n"
+        "from ticdc_lab.watch.recorded import RecordedTopic\nread = RecordedTopic._read\n"
         "def cut(self):\n    for m, _ in read(self):\n"
         "        yield from ((m.slice(i, 5), None) for i in range(0, len(m), 5))\n"
         "RecordedTopic._read = cut\n"

@@ -42,9 +42,10 @@ from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.kept import IGNORED, OPEN, WITHDRAWN, KeptFinding, found_again
 from ticdc_lab.watch.metrics import WatchView, metrics
 from ticdc_lab.watch.pages import pages
+from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.rows import ROW_PARTS
 from ticdc_lab.watch.running import Watch, unsettled
-from ticdc_lab.watch.sources import Decoding, LiveTopic, RecordedTopic
+from ticdc_lab.watch.sources import Decoding, LiveTopic
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
 
@@ -369,6 +370,18 @@ def test_a_log_of_which_nothing_can_be_decoded_is_not_clean(tmp_path):
     assert said.exit_code == 2 and "Cannot write" in said.stderr and "--debug" not in said.stderr
 
 
+def test_an_unread_message_alone_exits_as_an_audit_does(tmp_path):
+    """0, and counted: it is no finding, and a pipeline that accepts none sees it in the JSON."""
+    raw, log = gzip.decompress(golden("messages_simple_small.jsonl.gz").read_bytes()), tmp_path / "t.jsonl"
+    some = [line for line in map(json.loads, raw.splitlines()) if line["partition"] == 0][:60]
+    some.append(some[-1] | {"offset": some[-1]["offset"] + 1, "value": "eyJicm9rZW4iOg=="})
+    log.write_text("".join(json.dumps(line) + "\n" for line in some))
+    audit = CliRunner().invoke(main, ["audit", str(log)])
+    watch = CliRunner().invoke(main, ["watch", str(log), "--once", "--json", "--state", str(tmp_path / "state")])
+    assert (watch.exit_code, json.loads(watch.stdout)["unchecked"]) == (audit.exit_code, {"quarantined": 1})
+    assert audit.exit_code == 0 and "1 unread message" in audit.stdout
+
+
 def test_a_damaged_parquet_file_is_named(tmp_path):
     """Cut short, or with a page that cannot be read: by its name, and with what to do."""
     log, file = tmp_path / "log.parquet", tmp_path / "damaged.parquet"
@@ -380,17 +393,6 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
         file.write_bytes(damaged)
         with pytest.raises(SourceError, match=r"damaged\.parquet is no whole Parquet file"):
             watched(file, tmp_path / "state")
-
-
-def test_a_dump_of_another_tool_is_refused_with_the_command_that_converts_it(tmp_path):
-    """Its name ends as a recording's does, but its lines have other names: it must not be called empty."""
-    dump = tmp_path / "dump.json"
-    line = {"topic": "t", "partition": 0, "offset": 0, "tstype": "create", "ts": 1, "broker": 0, "key": None}
-    dump.write_text(json.dumps({**line, "payload": '{"ts":1}'}) + "\n")
-    with pytest.raises(SourceError, match="is no recording of a topic") as refused:
-        Watch(str(dump), tmp_path / "state")
-    assert f"ticdc-lab record {dump} --out topic.jsonl.gz" in str(refused.value)
-    assert not (tmp_path / "state").exists()
 
 
 def test_a_limit_of_file_sizes_is_named_too(undisturbed, tmp_path):

@@ -493,3 +493,72 @@ def test_what_the_bytes_of_csv_show_counts_before_the_file_of_the_changefeed(tmp
         found = WatchFolder(tmp_path / "state", writes=False).findings().values()
         assert [f.guarantee for f in found] == [MATCH] and "feed.toml" in next(iter(found)).message
         put_data(root, f'"I","t","s",{VERSION + 14},4,"a"\n', 3)
+
+
+MISSING = {
+    "shop/orders/470603993604161536/*/CDC*2.json": (1, 2),  # the numbers of the others show it
+    "shop/orders/470603993604161536/*/CDC*3.json": (1, 0),  # its index file names it
+    "shop/orders/470603993604161536/*/CDC*.json": (3, 0),  # an index file without any data file
+    "shop/users/*/*/CDC*.json": (1, 0),  # the only one of its table
+    "shop/parted/*/127/*/CDC*1.json": (0, 0),  # it may have expired
+}
+"""Files, how many are missing, and how many findings they may explain."""
+
+
+@pytest.mark.parametrize("gone", MISSING)
+def test_a_missing_data_file_is_named_as_by_an_audit(trees: Path, tmp_path: Path, gone: str) -> None:
+    """What it may explain is a warning that names it, also after a restart; `status` counts it beside its table."""
+    root, state, (lost, found) = shutil.copytree(trees / CANAL, tmp_path / "gone"), str(tmp_path / "s"), MISSING[gone]
+    paths = [path.relative_to(root).as_posix() for path in root.glob(gone)]
+    for path in paths:
+        (root / path).unlink()
+    for _ in range(2):
+        watch = Watch(str(root), state, once=True)
+        watch.run()
+        assert sum(of.n for of in watch._state.lost_files) == lost == sum(watch._lost.values())
+        kept = unsettled(watch.findings.values())
+        assert [(f.guarantee, f.severity, f.table) for f in kept] == found * [
+            ("row_images_chain", "warning", "shop.orders")
+        ]
+        assert all(f.message.endswith(f"; it may lie in {paths[0]}, which is missing") for f in kept)
+    said = CliRunner().invoke(main, ["watch", "status", "--state", state]).stdout
+    assert ("missing in shop/" in said) == bool(lost) and "offset 1" not in said
+    assert "read up to shop/orders/470603993773506560/" in said
+
+
+def test_an_index_file_names_what_is_still_being_written(trees: Path, tmp_path: Path) -> None:
+    """Its data file comes in a later listing: nothing is missing then; one that does not come is, after a while."""
+    root = shutil.copytree(trees / CANAL, tmp_path / "late")
+    [last] = root.glob("shop/orders/470603993604161536/*/CDC*3.json")
+    content, now = last.read_bytes(), [0.0]
+    for comes in (True, False):
+        last.unlink()
+
+        def sleep(_: float) -> None:
+            now[0] += 10.0
+
+        folder = StorageFolder(str(root), now=lambda: now[0], sleep=sleep)
+        folder.detected()
+        lost = []
+        for n, _ in enumerate(folder.batches({}, once=False)):
+            lost.append(folder.lost_files)
+            if comes and n == 10:
+                last.write_bytes(content)
+            if n == 60:
+                break
+        assert (lost[0], bool(lost[-1])) == ((), not comes)
+        assert (last.relative_to(root).as_posix() in folder.files) == comes
+        last.write_bytes(content)
+
+
+def test_a_schema_file_that_is_missing_is_named(trees: Path, tmp_path: Path) -> None:
+    """Nothing that it would define is a finding; when it comes, it is not missing any more."""
+    root, state = shutil.copytree(trees / CANAL, tmp_path / "gone"), str(tmp_path / "state")
+    [gone] = root.glob("shop/orders/meta/schema_470603993604161536_*.json")
+    content = gone.read_bytes()
+    for is_gone in (True, False):
+        gone.unlink() if is_gone else gone.write_bytes(content)
+        watch = Watch(str(root), state, once=True)
+        watch.run()
+        named = any("shop/orders/meta/schema_470603993604161536_*.json" in note for note in watch.view.notes)
+        assert named == is_gone and not (is_gone and watch.findings)  # then its DDL is late

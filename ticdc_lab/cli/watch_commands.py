@@ -90,18 +90,19 @@ _debug = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @click.option("--every", "every_s", type=Amount("TIME", *TIME), default="10s", show_default=True,
               help="With --engine spark: time between the beginnings of two batches, at least.")  # fmt: skip
 @click.option("--speed", type=float, help="Replay a recording so many times as fast as it was recorded.")
+@click.option("--follow", is_flag=True, help="Of a recording or a dump: wait for what is appended, until Ctrl-C.")
 @click.option("--once", is_flag=True, help="Watch up to the end of now, print what is found, and end.")
 @_debug
 @json_flag
 @guarded
 def run(
     source: str, state: str, listen: str | None, token_file: str | None, settle: float, memory: float, keep: float,
-    speed: float | None, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str], engine: str,
-    master: str | None, every_s: float, **where: Any,
+    speed: float | None, follow: bool, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str],
+    engine: str, master: str | None, every_s: float, **where: Any,
 ) -> None:  # fmt: skip
     """Watch SOURCE, which grows or is replayed.
 
-    It is a topic, a storage folder that grows, or a recording.
+    It is a topic, a storage folder that grows, a recording, or a dump of another tool.
 
     It runs until Ctrl-C or SIGTERM, or to the end of a recording, and then prints what was found. The same command
     resumes after its last commit, however it ended.
@@ -120,8 +121,8 @@ def run(
     if sent:
         where["opens"] = sent.take
     where |= {
-        "once": once, "settle_s": settle, "memory": int(memory), "keep_s": keep, "speed": speed, "options": options,
-        "changefeed": given_changefeed(options),
+        "once": once, "settle_s": settle, "memory": int(memory), "keep_s": keep, "speed": speed, "follow": follow,
+        "options": options, "changefeed": given_changefeed(options),
     }  # fmt: skip
     if master is not None and engine != "spark":
         raise click.BadParameter("only --engine spark uses a cluster", param_hint="--master")
@@ -288,6 +289,7 @@ def status(state: str, as_json: bool) -> None:
     """
     from ticdc_lab.watch.folder import WatchFolder
     from ticdc_lab.watch.running import unsettled
+    from ticdc_lab.words import count
 
     folder = WatchFolder(state, writes=False)
     view, found = folder.view, unsettled(folder.findings().values())
@@ -299,6 +301,10 @@ def status(state: str, as_json: bool) -> None:
         _print_status(view, found)
         for p in sorted(view["partitions"], key=lambda p: (p["topic"], p["partition"])):
             behind = "" if p["end"] is None else f", {max(0, p['end'] - p['read']):,} behind"
+            if file := p.get("file"):  # a folder of the storage sink
+                lost = f", {count(p['lost'], 'data file')} missing" if p["lost"] else ""
+                click.echo(f"  read up to {file}{lost}")
+                continue
             lost = f", {p['lost']:,} lost before they were read" if p["lost"] else ""
             click.echo(f"  {p['topic']} partition {p['partition']}: read up to offset {p['read']:,}{behind}{lost}")
     sys.exit(FINDINGS if found else CLEAN)

@@ -325,8 +325,7 @@ def missing_files(found: Listing, reading: Reading) -> tuple[LostFiles, ...]:
     lost, streams = list[LostFiles](), streams_of(found.places)
 
     def lose(of: StoragePlace, partition: int, rank: int, number: int, n: int) -> None:
-        path = re.sub(r"\d+(?=\.\w+$)", lambda digits: f"{number:0{len(digits[0])}}", of.path)
-        lost.append(LostFiles(found.topic, partition, (rank << FILE_BITS) - 1, path, n))
+        lost.append(lost_before(of, found.topic, partition, rank, number, n))
 
     for partition, files in enumerate(streams.values()):
         before: StoragePlace | None = None
@@ -348,6 +347,12 @@ def missing_files(found: Listing, reading: Reading) -> tuple[LostFiles, ...]:
                     rank = _first_rank(files) + sum((p.version, p.date, p.number) < at for p in files)
                     lose(told, numbers.get(told.stream, _NO_STREAM), rank, last + 1, told.number - last)
     return tuple(lost)
+
+
+def lost_before(p: StoragePlace, topic: str, partition: int, rank: int, number: int, n: int) -> LostFiles:
+    """So many data files from a number on that are missing before a rank; ``p`` is another one of their folder."""
+    path = re.sub(r"\d+(?=\.\w+$)", lambda digits: f"{number:0{len(digits[0])}}", p.path)
+    return LostFiles(topic, partition, (rank << FILE_BITS) - 1, path, n)
 
 
 _NO_STREAM = -1

@@ -51,7 +51,8 @@ from ticdc_lab.watch.comparison import (
     with_windows,
 )
 from ticdc_lab.watch.metrics import ComparedView
-from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, Read, RecordedTopic, WatchedSource, no_data_file, opened
+from ticdc_lab.watch.recorded import Read, RecordedTopic
+from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, WatchedSource, no_data_file, opened
 from ticdc_lab.watch.state import WatchState
 from ticdc_lab.watch.storage import ReadFile, StorageFolder
 

@@ -40,7 +40,8 @@ class PartitionView:
     resolved_ts: int = NO_TS  # its greatest watermark; NO_TS without one
     # When its last watermark was written, by the message's timestamp or, without one, by this machine's clock.
     watermark_ms: int | None = None
-    lost: int = 0  # messages that the broker deleted before they were read
+    lost: int = 0  # messages that the broker deleted before they were read; of a storage folder missing data files
+    file: str | None = None  # of a storage folder the newest file that was read: its offsets are places in files
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,8 @@ def families(view: WatchView) -> Iterator[Metric]:
                    {(r,): k for r, k in sorted(n.quarantined.items())})  # fmt: skip
     yield _counter("unread_lost_messages", "Messages that the broker deleted before they were read.", of_home,
                    {h: of.lost for h, of in homes.items()})  # fmt: skip
-    yield _gauge("read_offset", "The next offset to read.", of_home, {h: of.read for h, of in homes.items()})
+    read: dict[tuple[str, ...], float] = {h: of.read for h, of in homes.items() if of.file is None}
+    yield _gauge("read_offset", "The next offset to read.", of_home, read)
     yield _gauge("log_start_offset", "The first offset that the broker has.", of_home,
                  {h: of.first for h, of in homes.items() if of.first is not None})  # fmt: skip
     yield _gauge("end_offset", "Where the broker's log ends.", of_home,

@@ -28,6 +28,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.limits import without_files
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources.kafka_reading import Place
@@ -36,6 +37,7 @@ from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, WITHDRAWN, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
+from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, no_data_file, opened, with_schemas
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
@@ -71,23 +73,23 @@ class Watch:
     before the resolved_ts changes of rows are kept, to detect what is delivered again. ``changefeed``: what is known of
     the changefeed's settings. ``protocol``, ``schema_registry``, ``claim_check``, ``options``: as of
     :func:`ticdc_lab.load`. ``speed``: of a recording: how many times as fast as it was recorded; None as fast as it can
-    be read. ``opens``: is given the findings that have just become open, in each look: often none; gives how many are
-    not sent yet. ``now``: seconds since 1970. ``view``: how far it is, as of
-    :class:`ticdc_lab.watch.metrics.WatchView`. ``findings``: what is kept, by number. ``history``: a sample
-    (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of the last ones. ``last_events``:
-    the events of the last messages: position, ``kind``, ``op``, names and ``commit_ts``; None before the first. Raises
-    SourceError: another watch writes the folder, or it holds the state of another source or version.
+    be read. ``follow``: wait for what is appended to a recording. ``opens``: is given the findings that have just
+    become open, in each look: often none; gives how many are not sent yet. ``now``: seconds since 1970. ``view``: how
+    far it is, as of :class:`ticdc_lab.watch.metrics.WatchView`. ``findings``: what is kept, by number. ``history``: a
+    sample (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of the last ones.
+    ``last_events``: the events of the last messages: position, ``kind``, ``op``, names and ``commit_ts``; None before
+    the first. Raises SourceError: another watch writes the folder, or it holds the state of another source or version.
     """
 
     def __init__(
         self, source: str, state: str, *, once: bool = False, settle_s: float = 300.0, memory: int = 1 << 30,
         keep_s: float = 3600.0, changefeed: Settings | None = None, protocol: str = "auto",
         schema_registry: str | None = None, claim_check: str | None = None, options: Mapping[str, str] | None = None,
-        speed: float | None = None, opens: Callable[[list[KeptFinding]], int | None] = lambda _: None,
-        now: Callable[[], float] = time.time,
+        speed: float | None = None, follow: bool = False,
+        opens: Callable[[list[KeptFinding]], int | None] = lambda _: None, now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         given = (changefeed or Settings()) | given_settings(options or {})
-        self._source = opened(source, options or {}, speed=speed, changefeed=given)
+        self._source = opened(source, options or {}, speed=speed, follow=follow, changefeed=given)
         if isinstance(self._source, StorageFolder):
             self._source.images = reads_images(given)
         self.source = shown_source(source)
@@ -226,6 +228,7 @@ class Watch:
         self._watched = Watched(
             told.protocol, told.has_commit_ts, decoding.known.settings, self._memory, int(self._keep_s * 1000),
             is_folder=isinstance(self._source, StorageFolder),
+            lost=self._source.losses if isinstance(self._source, RecordedTopic) else frozenset(),
         )  # fmt: skip
         return True
 
@@ -307,11 +310,18 @@ class Watch:
         batch = pa.concat_tables([*parts, *(pa.Table.from_batches([b]).cast(FORM) for b in refused)])
         if not batch.num_rows:
             return
-        self._state, counts = absorbed(self._state, batch, self._watched)
+        self._state, counts = absorbed(self._with_lost_files(), batch, self._watched)
         self._counts += counts
         self.last_events = batch.slice(max(0, batch.num_rows - LAST_EVENTS)).select(_SHOWN)
         self._note_watermarks(watermarks_written(batch, messages))
         self._took(time.monotonic() - begun)
+
+    def _with_lost_files(self) -> WatchState:
+        """The state with the files that a storage folder misses."""
+        if not isinstance(self._source, StorageFolder):
+            return self._state
+        lost = self._source.lost_files, self._source.lost_schemas
+        return replace(self._state, lost_files=lost[0], lost_schemas=lost[1])
 
     def _took(self, took: float) -> None:
         """Another batch is done."""
@@ -356,6 +366,7 @@ class Watch:
     def _judge(self, *, final: bool = False) -> None:
         """Look for findings, and show how far it is."""
         if self._dirty or final:
+            self._state = self._with_lost_files()
             told = audited_so_far(self._state, self._watched, goes_on=not final)
             self._found = [*told.findings.to_pylist(), *map(contradiction, told.contradicted)]
             self._unjudged, self._notes, self._dirty = dict(told.unjudged), told.notes, False
@@ -437,10 +448,11 @@ class Watch:
         facts = self._state.known
         greatest = dict(zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True))
         ends = self._ends()
+        files = self._source.newest_files() if isinstance(self._source, StorageFolder) else {}
         partitions = {
             at: PartitionView(
                 read, self._firsts.get(at), ends.get(at), greatest.get(at, NO_TS), self._marked_ms.get(at),
-                self._lost.get(at, 0),
+                self._lost.get(at, 0), files.get(at),
             )
             for at, read in self._positions.items()
         }  # fmt: skip
@@ -451,13 +463,20 @@ class Watch:
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
             pending_ts=self._pending(), open=shown, not_watched=self._watched.on(facts).not_watched,
-            unjudged=self._unjudged, notes=self._notes, settings=(self._watched.settings | self._verified).rows(),
+            unjudged=self._unjudged, notes=self._noted(), settings=(self._watched.settings | self._verified).rows(),
             strangers=self._strangers, undocumented=len(self._undocumented), unsent=self._unsent,
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
         )  # fmt: skip
         self.history.append(WatchSample.of(self.view, self._now()))
+
+    def _noted(self) -> tuple[str, ...]:
+        """What the source does not have, and what was noted of the log."""
+        if isinstance(self._source, RecordedTopic):
+            return (*self._source.notes, *self._notes)
+        lost = without_files(self._state.lost_files, self._state.lost_schemas, self.source)
+        return (*lost, *self._notes)
 
     def _ends(self) -> Mapping[Place, int]:
         """Where partitions end, as far as known."""

@@ -1,22 +1,16 @@
-"""What can be watched: topics of Kafka, and recordings, replayed; and how their messages become events."""
+"""What can be watched: topics of Kafka, recordings and folders of the storage sink; and how messages become events."""
 
 from __future__ import annotations
 
-import re
 import shlex
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ticdc_lab.codecs import log_types
 from ticdc_lab.codecs.decode import decoder
@@ -28,24 +22,19 @@ from ticdc_lab.codecs.known import AT_ONCE, Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import ProtocolError, SourceError
-from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.events.schema import DECODED
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.settings.keys import protocol_named
-from ticdc_lab.sources.capture import read_whole
-from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of
 from ticdc_lab.sources.kafka_reading import Place, Span, TopicReader
 from ticdc_lab.sources.load import shown_by
-from ticdc_lab.sources.parquet import whole_parquet
-from ticdc_lab.sources.places import data_files, is_kafka
+from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.sources.storage_layout import METADATA
+from ticdc_lab.watch.recorded import MESSAGES_FORM, Read, RecordedTopic, messages_among
 from ticdc_lab.watch.storage import StorageFolder
 
-FORM, _MESSAGES = arrow_schema(DECODED), arrow_schema(MESSAGES)
-
-Read = tuple[pa.RecordBatch, pa.RecordBatch | None]
-"""Messages (:data:`ticdc_lab.events.schema.MESSAGES`), and what is no message in the form of DECODED."""
+FORM = arrow_schema(DECODED)
 
 
 class WatchedSource(Protocol):
@@ -108,7 +97,7 @@ class LiveTopic:
 
     def first(self, n: int) -> pa.Table:
         """As of :class:`Messages`."""
-        spans, found = self.spans(), [_MESSAGES.empty_table()]
+        spans, found = self.spans(), [MESSAGES_FORM.empty_table()]
         with TopicReader(self._topics) as reader:
             ends = {at: min(high, low + n) for at, (low, high) in spans.items()}
             for batch in reader.batches({at: low for at, (low, _) in spans.items()}, ends):
@@ -141,7 +130,7 @@ class LiveTopic:
 
     def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
         """As of :class:`WatchedSource`."""
-        found, wanted = [_MESSAGES.empty_table()], set(places)
+        found, wanted = [MESSAGES_FORM.empty_table()], set(places)
         with TopicReader(self._topics) as reader:
             spans = reader.spans() if wanted else {}
             stretches: dict[Place, list[Span]] = {}
@@ -156,7 +145,7 @@ class LiveTopic:
             while todo := {at: own.pop() for at, own in stretches.items() if own}:
                 starts, ends = ({at: span[i] for at, span in todo.items()} for i in (0, 1))
                 for batch in reader.batches(starts, ends):
-                    found.append(_at(batch, wanted))
+                    found.append(messages_among(batch, wanted))
         return pa.concat_tables(found)
 
     def close(self) -> None:
@@ -164,162 +153,13 @@ class LiveTopic:
         self._reader.close()
 
 
-PACE_S = 0.2
-"""A replay gives the messages of so long at once."""
-
-_READ_AT_ONCE = 1_000
-"""Messages that are read from Parquet at once: each may have many rows."""
-
 NEAR = 1_000
 """Messages between two that are wanted which are rather read, too, than skipped by another request."""
 
 
-def _at(messages: pa.RecordBatch, wanted: Set[tuple[str, int, int]]) -> pa.Table:
-    at = zip(*[messages[c].to_pylist() for c in ("topic", "partition", "offset")], strict=True)
-    return pa.Table.from_batches([messages.filter(pa.array([place in wanted for place in at], pa.bool_()))])
-
-
-def _by_number(file: Path) -> list[tuple[int, str]]:
-    return [(int(part), part) if i % 2 else (0, part) for i, part in enumerate(re.split(r"(\d+)", str(file)))]
-
-
-class RecordedTopic:
-    """A recording: capture files or Parquet, whose lines lie in the order of the offsets of each partition.
-
-    ``source``: a file, or a folder of them, read in the order of their names, ``t-2`` before ``t-10``. ``speed``: how
-    many times as fast as it was recorded, by the messages' timestamps; None as fast as it can be read. ``now``,
-    ``sleep``: a clock, and what waits.
-    """
-
-    grows = False
-
-    def __init__(
-        self, source: str, *, speed: float | None = None, now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
-        files = data_files(source)
-        named = (".jsonl", ".jsonl.gz", ".json", ".parquet")
-        if not files or not all(f.name.endswith(named) for f in files) or dumps_at(source, files, "auto", {}):
-            raise SourceError(
-                f"{source} is no recording of a topic; expected .jsonl, .jsonl.gz or .parquet that `record` wrote.",
-                hint=f"Make one of it: ticdc-lab record {shlex.quote(source)} --out topic.jsonl.gz",
-            )
-        self._files = sorted(files, key=_by_number)
-        self.name, self._speed, self._now, self._sleep = source, speed, now, sleep
-        self.positions: dict[Place, int] = {}
-        self.lost: dict[Place, int] = {}
-        self._refused = Counter[str]()
-
-    def cursor(self) -> dict[str, Any]:
-        """As JSON the bytes of its files, and what is no message and was given, by digest: it has no offset."""
-        return {"bytes": sum(f.stat().st_size for f in self._files), "refused": dict(self._refused)}
-
-    def resume(self, cursor: Mapping[str, Any]) -> None:
-        """Do not give again what :meth:`cursor` names; an earlier version saved none."""
-        self._refused = Counter(cursor.get("refused", {}))
-
-    def ids(self) -> dict[str, str]:
-        """As of :class:`WatchedSource`: none."""
-        return {}
-
-    def spans(self) -> dict[Place, Span]:
-        """As of :class:`WatchedSource`: none, until it was read."""
-        return {}
-
-    def first(self, n: int) -> pa.Table:
-        """As of :class:`WatchedSource`."""
-        found = [_MESSAGES.empty_table()]
-        for messages, _ in self._read():
-            found.append(pa.Table.from_batches([messages.cast(_MESSAGES)]))
-            if sum(map(len, found)) >= n or sum(t.nbytes for t in found) >= AT_ONCE:
-                break
-        return pa.concat_tables(found).slice(0, n).combine_chunks()
-
-    def batches(self, positions: Mapping[Place, int], *, once: bool) -> Iterator[Read]:
-        """As of :class:`WatchedSource`; it always ends."""
-        self.positions = dict(positions)
-        begun: tuple[float, int] | None = None
-        before = Counter(self._refused)
-        for messages, bad in self._read():
-            refused = self._not_before(bad, before)
-            parts = [messages] if self._speed is None else self._by_time(messages, self._speed)
-            for part in parts:
-                new = self._behind(part, positions)
-                if self._speed is not None and (stamp := pc.min(new["timestamp"].cast(pa.int64())).as_py()) is not None:
-                    begun = begun or (self._now(), stamp)
-                    ahead_s = (stamp - begun[1]) / 1e6 / self._speed - (self._now() - begun[0])
-                    if ahead_s > 0:
-                        self._sleep(ahead_s)
-                yield new, refused if part is parts[-1] else None
-
-    @staticmethod
-    def _by_time(messages: pa.RecordBatch, speed: float) -> list[pa.RecordBatch]:
-        """The messages of each part of a second of the replay, in their order."""
-        stamps = np.maximum.accumulate(messages["timestamp"].cast(pa.int64()).fill_null(0).to_numpy())
-        ends = np.flatnonzero(np.diff(stamps // max(1, int(PACE_S * 1e6 * speed)))) + 1
-        cuts = [0, *ends.tolist(), len(messages)]
-        return [messages.slice(low, high - low) for low, high in pairwise(cuts)]
-
-    def _behind(self, messages: pa.RecordBatch, begun: Mapping[Place, int]) -> pa.RecordBatch:
-        """What was not read before; moves the positions."""
-        topics, partitions, offsets = (messages[c].to_pylist() for c in ("topic", "partition", "offset"))
-        new = []
-        for at, offset in zip(zip(topics, partitions, strict=True), offsets, strict=True):
-            is_new = offset >= begun.get(at, 0)
-            if is_new and offset < self.positions.get(at, 0):
-                raise SourceError(
-                    f"{self.name}: offset {offset} of partition {at[1]} of {at[0]} follows offset "
-                    f"{self.positions[at] - 1}; a watch reads each partition in the order of its offsets.",
-                    hint=f"An audit takes any order: ticdc-lab audit {shlex.quote(self.name)}",
-                )
-            if is_new:
-                self.positions[at] = offset + 1
-            new.append(is_new)
-        return messages.filter(pa.array(new, pa.bool_()))
-
-    def _not_before(self, refused: pa.RecordBatch | None, before: Counter[str]) -> pa.RecordBatch | None:
-        """What was not refused before; takes what was from ``before``."""
-        if refused is None or not refused.num_rows:
-            return None
-        new = []
-        for reason, line in zip(refused["reason"].to_pylist(), refused["value"].to_pylist(), strict=True):
-            own = sha256(reason.encode() if line is None else line).hexdigest()[:16]
-            new.append(not before[own])
-            if before[own]:
-                before[own] -= 1
-            else:
-                self._refused[own] += 1
-        return refused.filter(pa.array(new, pa.bool_()))
-
-    def _read(self) -> Iterator[Read]:
-        for file in self._files:
-            if file.name.endswith(".parquet"):
-                # without a buffer, as what was read would stay until the end
-                with whole_parquet(file), pq.ParquetFile(file, pre_buffer=False) as pieces:
-                    for batch in pieces.iter_batches(_READ_AT_ONCE, use_threads=False):
-                        columns = {
-                            n: batch[n] if n in batch.schema.names else pa.nulls(len(batch)) for n in _MESSAGES.names
-                        }
-                        yield pa.record_batch([columns[f.name].cast(f.type) for f in _MESSAGES], schema=_MESSAGES), None
-                continue
-            with file.open("rb") as lines:
-                for messages, refused in read_whole(lines, str(file)):
-                    yield messages.cast(_MESSAGES), refused
-
-    def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
-        """As of :class:`WatchedSource`: one pass over the files."""
-        wanted = set(places)
-        found = [_MESSAGES.empty_table()]
-        for messages, _ in self._read() if wanted else ():
-            found.append(_at(messages, wanted))
-        return pa.concat_tables(found)
-
-    def close(self) -> None:
-        """As of :class:`WatchedSource`."""
-
-
 def opened(
-    source: str, options: Mapping[str, str], *, speed: float | None = None, changefeed: Settings = UNKNOWN
+    source: str, options: Mapping[str, str], *, speed: float | None = None, follow: bool = False,
+    changefeed: Settings = UNKNOWN,
 ) -> LiveTopic | RecordedTopic | StorageFolder:  # fmt: skip
     """What lies at a source. Raises SourceError: it cannot be watched."""
     if is_kafka(source):
@@ -328,7 +168,7 @@ def opened(
     schemas = (path for pattern in ("**/meta/schema_*.json", "*/*/*/schema.json") for path in folder.glob(pattern))
     if Store.of(source) or (folder / METADATA).is_file() or any(schemas):
         return StorageFolder(source, changefeed)
-    return RecordedTopic(source, speed=speed)
+    return RecordedTopic(source, follow=follow, speed=speed, options=options_of_source(options))
 
 
 @dataclass
@@ -345,7 +185,8 @@ class Decoding:
     # DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`) of debezium, and of protocols that name primary keys
     # alone: they define what the messages omit.
     ddl: list[dict[str, Any]] = field(default_factory=list)
-    waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)  # messages whose table no message has defined yet
+    # Messages whose table no message has defined yet.
+    waiting: pa.Table = field(default_factory=MESSAGES_FORM.empty_table)
 
     @classmethod
     def detected(cls, source: str, sample: pa.Table, known: Known, *, protocol: str = "auto") -> Decoding:
@@ -373,7 +214,7 @@ class Decoding:
         Messages that wait come as soon as their table is known, or with the ``last``.
         """
         if (self.told.protocol == "simple" and self._learn_tables(messages)) or last:
-            messages, self.waiting = pa.concat_tables([self.waiting, messages]), _MESSAGES.empty_table()
+            messages, self.waiting = pa.concat_tables([self.waiting, messages]), MESSAGES_FORM.empty_table()
         if self.by_ddl:
             self._learn_types(messages)
         found = self._events(messages, images)
@@ -402,7 +243,7 @@ class Decoding:
         by_ddl = saved.get("by_ddl", saved["untyped"])  # an earlier version learned no digits
         known = replace(with_schemas(known, saved), settings=settings)
         self = cls(told, known, by_ddl, saved["untyped"], tables, saved["ddl"])
-        self.waiting = self.waiting if waiting is None else waiting.cast(_MESSAGES)
+        self.waiting = self.waiting if waiting is None else waiting.cast(MESSAGES_FORM)
         if tables:
             self.known = replace(self.known, tables=tables_of(self.tables_as_rows()))
         if self.ddl and self.by_ddl:

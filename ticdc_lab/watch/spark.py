@@ -38,6 +38,7 @@ from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.sources.stored import packed as in_larger_batches
 from ticdc_lab.sources.stored import require_seen
 from ticdc_lab.watch import buckets
+from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.running import LOOK_S, Watch, resolved_of, watermarks_written
 from ticdc_lab.watch.sources import FORM, LiveTopic
 from ticdc_lab.watch.state import (
@@ -89,6 +90,13 @@ class SparkWatch(Watch):
                 f"--speed {speed:g}",
             )
         super().__init__(source, state, **options)
+        if isinstance(self._source, RecordedTopic) and (self._source.is_dump or self._source.grows):
+            self._folder.close()
+            is_dump = "reads no dump of another tool" if self._source.is_dump else "takes new files by itself"
+            raise SourceError(
+                f"{self.source}: a watch on Spark {is_dump}.",
+                hint=f"Watch it in one process: ticdc-lab watch {shlex.quote(source)} --engine embedded --state OTHER",
+            )
         self._spark, self._every_s, self._named = spark, every_s, source
         self._given: Mapping[str, str] = options.get("options") or {}
         self._of_reader = {"schemaRegistry": options.get("schema_registry"), "claimCheck": options.get("claim_check")}

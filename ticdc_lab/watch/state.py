@@ -32,7 +32,7 @@ from ticdc_lab.audit.contradicted import (
     settled,
 )
 from ticdc_lab.audit.filtered import LeftOut
-from ticdc_lab.audit.findings import ORDER
+from ticdc_lab.audit.findings import ORDER, with_lost_files
 from ticdc_lab.audit.history import INSERT, LEAVES, UNKNOWN, UPDATE, Changes, changes_of, odd_changes, repeats
 from ticdc_lab.audit.marks import Promises
 from ticdc_lab.audit.old_values import OldValues, stretches_of
@@ -67,7 +67,7 @@ from ticdc_lab.facts.gathering import (
     sum_offsets,
     sum_places,
 )
-from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
+from ticdc_lab.facts.known import CountedOffsets, Home, LostFiles, LostSchema, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
 from ticdc_lab.settings import MATCH, Contradiction, Setting, Settings
 from ticdc_lab.settings import UNKNOWN as NO_SETTINGS
@@ -103,6 +103,8 @@ class Watched:
     # Changes of rows with findings that are judged again and again; of others, findings stay.
     suspects: int = 50_000
     is_folder: bool = False  # it is a folder of the storage sink, with one checkpoint for all its files
+    # What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`).
+    lost: frozenset[str] = frozenset()
     carried: frozenset[str] = frozenset()  # as of :attr:`ticdc_lab.facts.LogFacts.carried`, of what was read so far
 
     def on(self, facts: LogFacts) -> Watched:
@@ -122,7 +124,9 @@ class Watched:
     @property
     def not_watched(self) -> dict[str, str]:
         """The others, each with the reason."""
-        possible = checks_possible(self.protocol, has_commit_ts=self.has_commit_ts, carried=self.carried)
+        possible = checks_possible(
+            self.protocol, has_commit_ts=self.has_commit_ts, lost=self.lost, carried=self.carried
+        )
         images = {n: NOT_WATCHED for n, g in GUARANTEES.items() if g.remembers == "images"}
         one = {"resolved_events_on_all_partitions": ONE_CHECKPOINT} if self.is_folder else {}
         return images | one | {name: why for name, why in possible.items() if why}
@@ -194,6 +198,9 @@ class WatchState:
     # given.
     n_rows: int = 0
     compared: Mapping[str, int] = field(default_factory=dict)
+    # ``lost_files``, ``lost_schemas``: of a storage folder, as of :class:`ticdc_lab.facts.LogFacts`.
+    lost_files: tuple[LostFiles, ...] = ()
+    lost_schemas: tuple[LostSchema, ...] = ()
 
     def saved(self) -> WatchState:
         """The same, with nothing that has still to be saved."""
@@ -202,7 +209,10 @@ class WatchState:
     @property
     def known(self) -> LogFacts:
         """What is known of the whole log."""
-        return replace(LogFacts.read(self.facts, firsts=self.firsts), counted=self.counted)
+        return replace(
+            LogFacts.read(self.facts, firsts=self.firsts), counted=self.counted, lost_files=self.lost_files,
+            lost_schemas=self.lost_schemas,
+        )  # fmt: skip
 
     @property
     def nbytes(self) -> int:
@@ -628,6 +638,7 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
         of_rows = judged(move_causes_table(explaining, given=rules_given(facts, watched.settings)))
     found, n_unsure = without_unsure(pa.concat_tables([in_facts, of_rows]))
     found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
+    found = with_lost_files(found, facts.lost_files)
     old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in checks else {}
     if not_compared := [*_not_compared(state, watched)]:

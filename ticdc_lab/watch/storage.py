@@ -12,6 +12,7 @@ import shlex
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.facts.known import LostFiles, LostSchema
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.file import of_earlier
 from ticdc_lab.sources.kafka_reading import Place, Span
@@ -39,12 +41,22 @@ from ticdc_lab.sources.storage import (
     files_table,
     listed,
     local_files,
+    lost_before,
     misplaced,
+    missing_schemas,
     read_by,
     reading_of,
     row_of,
 )
-from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, schema_files, streams_of
+from ticdc_lab.sources.storage_layout import (
+    METADATA,
+    StoragePlace,
+    Stream,
+    named_by_index,
+    place_of,
+    schema_files,
+    streams_of,
+)
 from ticdc_lab.sources.storage_reading import FilePiece, Reading, Unreadable, checkpoint_of, read_inside
 
 FORM = arrow_schema(DECODED)
@@ -117,6 +129,10 @@ class StorageFolder:
     """What was read and is still there, and what was refused."""
     changed: set[str] = field(default_factory=set, init=False)
     """Of :attr:`files` those that are not as :meth:`resume` got them, gone ones too."""
+    lost_files: tuple[LostFiles, ...] = field(default=(), init=False)
+    """Data files that were missing when a later one, or the index file that names them, was there."""
+    lost_schemas: tuple[LostSchema, ...] = field(default=(), init=False)
+    """Schema files that are missing, though data files of their table version were read."""
     unreadable: set[tuple[str, int, int]] = field(default_factory=set, init=False)
     """The places that :meth:`evidence` was asked for last and whose files could not be read."""
 
@@ -131,6 +147,9 @@ class StorageFolder:
         self._checkpoint_ts, self._odd, self._waits = NO_TS, set[str](), dict[str, int]()
         self._bad_checkpoint, self._had_checkpoint = (0, False), False
         self._unread_checkpoint: tuple[Unreadable, ...] = ()
+        self._undefined: frozenset[tuple[str, str, int]] | None = None
+        self._named: dict[tuple[str, str], int] = {}
+        self._named_ns, self._index_ns = 0, dict[str, int]()
         found = self._listing()
         if error := misplaced(found, self.source, local=self._local):
             raise error
@@ -180,7 +199,12 @@ class StorageFolder:
         settings = [asdict(s) for s in reading.settings.known]
         read_as = {"topic": reading.topic, "protocol": reading.protocol, "settings": settings,
                    "likely": reading.likely, "decided": reading.decided}  # fmt: skip
-        return {"streams": streams, "group": self._group, "checkpoint_ts": self._checkpoint_ts, "reading": read_as}
+        named = [[*series, number] for series, number in self._named.items()]
+        return {
+            "streams": streams, "group": self._group, "checkpoint_ts": self._checkpoint_ts, "reading": read_as,
+            "lost_files": self.lost_files, "lost_schemas": self.lost_schemas, "named": named,
+            "named_ns": self._named_ns,
+        }  # fmt: skip
 
     def resume(self, cursor: Mapping[str, Any], files: Mapping[str, ReadFile]) -> None:
         """Resume where another process was."""
@@ -196,6 +220,10 @@ class StorageFolder:
             for *names, number, rank, last, ts, new in cursor["streams"]
         }
         self._group, self._checkpoint_ts = list(cursor["group"]), cursor["checkpoint_ts"]
+        self.lost_files = tuple(LostFiles(*of) for of in cursor.get("lost_files", ()))  # absent in earlier versions
+        self.lost_schemas = tuple(LostSchema(*of) for of in cursor.get("lost_schemas", ()))
+        self._named = {(folder, dispatcher): n for folder, dispatcher, n in cursor.get("named", ())}
+        self._named_ns = cursor.get("named_ns", 0)
         self._had_checkpoint = self._checkpoint_ts != NO_TS
         self.files, self.changed = dict(files), set()
 
@@ -274,9 +302,18 @@ class StorageFolder:
         faults = self._unread_checkpoint  # one may be of a moment in which it was written
         if METADATA in found.sizes and METADATA not in self.files and len(faults) > 1 - once:
             refused.append(_refusal(METADATA, faults[-1].error_class, faults[-1].reason))
-        for stream, files in streams_of(found.places).items():
-            at = self._streams.get(stream)
+        named, streams = self._indexed(found), streams_of(found.places)
+        for stream in sorted({*streams, *named}):
+            files, newest = streams.get(stream, []), named.get(stream, [])
             for p in files:
+                while newest and (newest[-1].version, newest[-1].date) < (p.version, p.date):
+                    if self._must_wait_for(newest[-1], is_first=True, once=once):
+                        held.add(stream)
+                        break
+                    newest.pop()
+                if stream in held:
+                    break
+                at = self._streams.get(stream)
                 key, known = (p.version, p.date, p.number, p.path), self.files.get(p.path)
                 try:
                     if known is not None and not self._is_other(p, found, known):
@@ -302,8 +339,8 @@ class StorageFolder:
                     at = self._streams[stream] = self._begun(p)
                     if self._checkpoint_ts != NO_TS:
                         yield from self._marked({at.partition: (1 << FILE_BITS) + _MARKS}, self._checkpoint_ts)
-                elif known is None and (n := _gap(p, at)):
-                    self.lost[self.topic, at.partition] = self.lost.get((self.topic, at.partition), 0) + n
+                elif known is None and (n := self._gap(p, at)):
+                    self._lose(p, at, p.number - n, n)
                 at.rank += 1
                 at.last, at.is_new = max(key, at.last or key), True
                 if known is not None:  # its new records, under another rank: checkpoints may lie behind the old ones
@@ -314,8 +351,70 @@ class StorageFolder:
                 if bytes_held >= BYTES_AT_ONCE:
                     yield from self._read(self._group)
                     bytes_held = 0
+            for told in reversed(newest):
+                if stream in held:
+                    self._named_ns = min(self._named_ns, self._index_ns[told.path])  # another listing asks again
+                else:
+                    self._must_wait_for(told, is_first=False, once=once)
         self._group += refused
         yield from self._read(self._group)
+        undefined = frozenset(p.version_key for p in found.places if p.kind == "data" and p.path in self.files)
+        if (undefined := undefined - definitions.keys()) != self._undefined:
+            self._undefined = undefined
+            there = tuple(p for p in found.places if p.kind != "data" or p.path in self.files)
+            assert self._reading is not None
+            self.lost_schemas = missing_schemas(replace(found, places=there), self._reading) if undefined else ()
+
+    def _gap(self, p: StoragePlace, at: _Position | None) -> int:
+        """How many files are missing between the last one of a stream and this one: TiCDC numbers a folder's from 1."""
+        if at is None or at.last is None or p.kind != "data":
+            return 0
+        version, date, number, _ = at.last
+        named = self._named.get((p.folder, p.dispatcher), 0)  # these were counted already
+        goes_on = (version, date) == (p.version, p.date) or p.number == number + 1
+        return max(0, p.number - 1 - max(number if goes_on else 0, named))
+
+    def _lose(self, p: StoragePlace, at: _Position, number: int, n: int) -> None:
+        """Count so many data files from a number on as missing; ``p`` is another one of their folder."""
+        self.lost[self.topic, at.partition] = self.lost.get((self.topic, at.partition), 0) + n
+        self.lost_files += (lost_before(p, self.topic, at.partition, at.rank + 1, number, n),)
+
+    def _indexed(self, found: Listing) -> dict[Stream, list[StoragePlace]]:
+        """By stream the newest data file of each folder, as its index file names it, if that is new or waited for."""
+        indexes = {p.path: self._changed_ns.get(p.path) for p in found.places if p.kind == "index"}
+        named = dict[Stream, list[StoragePlace]]()
+        for path, ns in indexes.items():
+            if ns is None or ns >= self._named_ns:
+                with suppress(Unreadable):  # ``fsck`` names it
+                    if told := named_by_index(path, read_inside(self._root, path)):
+                        named.setdefault(told.stream, []).append(told)
+                        self._index_ns[told.path] = ns or 0
+        self._named_ns = max((ns or 0 for ns in indexes.values()), default=0)
+        return {stream: sorted(own, key=lambda p: (p.version, p.date), reverse=True) for stream, own in named.items()}
+
+    def _must_wait_for(self, told: StoragePlace, *, is_first: bool, once: bool) -> bool:
+        """Whether a data file that an index file names may still come; if not, it is missing. All up to it were read.
+
+        ``is_first``: whether later ones of its stream are there, and none before: then it has expired.
+        """
+        at, series = self._streams.get(told.stream), (told.folder, told.dispatcher)
+        last = ("", "", 0) if at is None or at.last is None else at.last[:3]
+        number = max(last[2] if last[:2] == (told.version, told.date) else 0, self._named.get(series, 0))
+        is_past = at is not None and at.last is not None and (told.version, told.date) < at.last[:2]
+        if is_past or told.number <= number or (is_first and at is None):
+            return False
+        n = self._waits[told.path] = self._waits.get(told.path, 0) + 1
+        if not once and n <= PATIENCE:
+            self._named_ns = min(self._named_ns, self._index_ns[told.path])
+            return True
+        at = self._streams.setdefault(told.stream, at or self._begun(told))
+        self._lose(told, at, number + 1, told.number - number)
+        self._named[series] = told.number
+        return False
+
+    def newest_files(self) -> dict[Place, str]:
+        """By topic and partition the newest file that was read, or is to be read next."""
+        return {(self.topic, s.partition): s.last[3] for s in self._streams.values() if s.last is not None}
 
     def _begun(self, p: StoragePlace) -> _Position:
         """A stream whose first file is ``p``: what was before a file that is not the first one has expired."""
@@ -328,7 +427,8 @@ class StorageFolder:
         definitions: Mapping[tuple[str, str, int], StoragePlace], known: ReadFile | None,
     ) -> bool:  # fmt: skip
         """Whether a file may not be there as a whole yet: it is read again in the next listings, not without end."""
-        is_there = p.kind == "schema" or (p.version_key in definitions and (known is not None or not _gap(p, at)))
+        is_next = known is not None or not self._gap(p, at)
+        is_there = p.kind == "schema" or (p.version_key in definitions and is_next)
         if is_there and (self._local is None or self._is_whole(p.path, found.sizes[p.path])):
             self._waits.pop(p.path, None)
             return False
@@ -509,18 +609,6 @@ def folder_of(evidence: Iterable[StoredRecord]) -> dict[str, bytes]:
         files |= e.definition
         files[e.path] = files.get(e.path, e.head) + e.record
     return files
-
-
-def _gap(p: StoragePlace, at: _Position | None) -> int:
-    """How many files are missing between the last one of a stream and this one: TiCDC numbers a folder's from 1."""
-    if at is None or at.last is None or p.kind != "data":
-        return 0
-    version, date, number, _ = at.last
-    return (
-        max(0, p.number - 1 - number)
-        if (version, date) == (p.version, p.date) or p.number == number + 1
-        else (p.number - 1)
-    )
 
 
 _LATE = (

@@ -1,0 +1,179 @@
+"""Recordings and dumps of other tools under a watch: they grow, are cut anywhere, replaced, rotated and moved away."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT, golden
+
+from ticdc_lab.cli import main
+from ticdc_lab.errors import NoAnswerError, SourceError
+from ticdc_lab.watch.recorded import RecordedTopic
+from ticdc_lab.watch.running import Watch
+
+DUMPS = ROOT / "tests/data/dumps"
+LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
+GROWING = (
+    "canal-json.kcat-J.jsonl", "open-protocol.kcat-J.jsonl", "simple.kcat-J.jsonl", "canal-json.kcat-f.txt",
+    "canal-json.console-all.txt", "canal-json.console-values.jsonl", "canal-json.jsonl.gz",
+)  # fmt: skip
+OPTIONS = {"canal-json.kcat-f.txt": {"format": r"%t %p %o %T %k %s\n"}}
+
+
+def watched(source: Path, state: Path, **more: Any) -> Watch:
+    """A watch that has gone to its end."""
+    watch = Watch(str(source), str(state), once=True, **more)
+    watch.run()
+    return watch
+
+
+def counted(watch: Watch) -> tuple[int, int, int]:
+    """Messages, row changes, and messages that could not be read."""
+    counts = watch.view.counts
+    return counts.messages, counts.rows, sum(counts.quarantined.values())
+
+
+def lines(n: int) -> list[bytes]:
+    """The first lines of a recording."""
+    return gzip.decompress(golden(LOG).read_bytes()).splitlines(keepends=True)[:n]
+
+
+def of_another(line: bytes) -> bytes:
+    """A line with another value."""
+    return line.replace(b'"value":"', b'"value":"AAAA')
+
+
+def followed(file: Path, grow: Callable[[int], bool], **more: Any) -> Iterator[dict[str, Any]]:
+    """The messages of a recording that is followed; ``grow`` changes it before each look, or is False at the end."""
+    clock, n = [0.0], 0
+
+    def sleep(seconds: float) -> None:
+        clock[0] += 10.0
+
+    source = RecordedTopic(str(file), follow=True, now=lambda: clock[0], sleep=sleep, **more)
+    for messages, bad in source.batches({}, once=False):
+        yield from messages.to_pylist()
+        yield from [] if bad is None else bad.to_pylist()
+        if not messages.num_rows and (bad is None or not bad.num_rows):
+            n += 1
+            if not grow(n):
+                return
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_dump_is_watched_as_the_recording_of_its_topic(name: str, tmp_path: Path) -> None:
+    """In any form, with every message; what the form does not have is listed, and the checks that need it are named."""
+    whole = watched(DUMPS / name, tmp_path / "dump", options=OPTIONS.get(name, {}))
+    topic = watched(DUMPS / f"{name.partition('.')[0]}.jsonl.gz", tmp_path / "recording")
+    n, rows, unread = counted(topic)
+    assert unread == 0 and counted(whole) == (n, rows, unread)
+    has_places = "values" not in name
+    assert whole._watched.lost.isdisjoint({"partition", "offset"}) == has_places
+    why = "the dump does not contain the partition of a message"
+    assert (whole.view.not_watched.get("rows_stay_in_one_partition") == why) != has_places
+    assert any("has no partitions" in note for note in whole.view.notes) != has_places
+
+
+@pytest.mark.parametrize("name", [n for n in GROWING if not n.endswith(".gz")])
+@pytest.mark.parametrize("step", [1, 700, 4096])
+def test_a_dump_that_grows_is_followed_wherever_its_writer_is(name: str, step: int, tmp_path: Path) -> None:
+    """A tool writes what is in its buffer, which ends in the middle of a line: each message is read once, and whole."""
+    data, file = (DUMPS / name).read_bytes(), tmp_path / name
+    begin = len(data) - 60 * step if step == 1 else 3_000
+    file.write_bytes(data[:begin])
+
+    def grow(n: int) -> bool:
+        if begin + (n - 1) * step < len(data):
+            file.write_bytes(data[: begin + n * step])
+        return begin + (n - 3) * step < len(data)  # once more when it is whole, and idle
+
+    seen = list(followed(file, grow, options=OPTIONS.get(name, {})))
+    place = ("partition", "offset", "key", "value")
+    source = RecordedTopic(str(DUMPS / name), options=OPTIONS.get(name, {}))
+    alone = [m for messages, _ in source.batches({}, once=True) for m in messages.to_pylist()]
+    assert [[m[n] for n in place] for m in seen] == [[m[n] for n in place] for m in alone]
+    assert not any("error_class" in m for m in seen)
+
+
+def test_a_file_that_comes_to_a_folder_is_read_and_a_rotated_one_goes_on(tmp_path: Path) -> None:
+    """`dump` becomes `dump.1`, and a new file continues: nothing is read twice or left out."""
+    some = (DUMPS / "canal-json.kcat-J.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "dump").write_bytes(b"".join(some[:10]))
+
+    def grow(n: int) -> bool:
+        if n == 1:
+            (tmp_path / "dump").rename(tmp_path / "dump.1")
+            (tmp_path / "dump").write_bytes(b"".join(some[10:15]))
+        if n == 2:
+            (tmp_path / "dump").write_bytes(b"".join(some[10:]))
+        return n < 4
+
+    seen = [(m["partition"], m["offset"]) for m in followed(tmp_path, grow)]
+    assert seen == [(m["partition"], m["offset"]) for m in map(json.loads, some)]
+
+
+def test_a_dump_that_is_moved_away_is_waited_for_and_named(tmp_path: Path) -> None:
+    """The source does not answer then, as a broker that is away; a line that is no message is one, wherever it is."""
+    some = (DUMPS / "canal-json.kcat-J.jsonl").read_bytes().splitlines(keepends=True)
+    file = tmp_path / "dump.jsonl"
+    file.write_bytes(b"".join(some[:10]))
+    with pytest.raises(NoAnswerError, match=r"dump\.jsonl cannot be read any more"):
+        list(followed(file, lambda n: bool(file.unlink() or True)))
+    file.write_bytes(b"".join(some[:3]))
+    odd = b"".join([*some[:3], b"{no\n", *some[3:9]])
+    bad = [m["reason"] for m in followed(file, lambda n: bool(file.write_bytes(odd)) and n < 3) if "reason" in m]
+    assert len(bad) == 1 and "line 4" in bad[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (lambda all_: all_[:20], r"was read up to offset \d+, and ends at \d+ now"),
+        (lambda all_: [of_another(line) for line in all_], "is another one"),
+        (lambda all_: [of_another(line) for line in lines(80)], "is another one"),
+    ],
+)
+def test_a_recording_that_was_replaced_is_refused(changed: Any, words: str, tmp_path: Path) -> None:
+    """By a shorter one, by another of the same length or a longer one: its messages are never taken for those read."""
+    file, all_ = tmp_path / "t.jsonl", lines(60)
+    file.write_bytes(b"".join(all_))
+    watched(file, tmp_path / "state")
+    file.write_bytes(b"".join(changed(all_)))
+    with pytest.raises(SourceError, match=words) as refused:
+        watched(file, tmp_path / "state")
+    assert "--state OTHER" in str(refused.value)
+    file.write_bytes(b"".join(lines(80)))  # it was restored, and continues
+    assert counted(watched(file, tmp_path / "state"))[0] == 80
+
+
+def test_a_recording_may_be_packed_again_and_its_read_files_may_go(tmp_path: Path) -> None:
+    """The messages count, not the bytes: another packing is the same recording; a gap is what the offsets show."""
+    folder, state, all_ = tmp_path / "log", tmp_path / "state", lines(90)
+    folder.mkdir()
+    (folder / "t-1.jsonl").write_bytes(b"".join(all_[:40]))
+    (folder / "t-2.jsonl").write_bytes(b"".join(all_[40:60]))
+    watched(folder, state)
+    (folder / "t-1.jsonl").unlink()
+    (folder / "t-2.jsonl").unlink()
+    (folder / "t-2.jsonl.gz").write_bytes(gzip.compress(b"".join(all_[40:60])))
+    (folder / "t-3.jsonl.gz").write_bytes(gzip.compress(b"".join(all_[60:])))
+    assert counted(watched(folder, state))[0] == 90
+
+
+def test_a_watch_of_a_followed_dump_ends_with_its_findings(tmp_path: Path) -> None:
+    """From the command line: `--follow --once` reads up to the last whole line; the next one resumes there."""
+    data = (DUMPS / "canal-json.kcat-J.jsonl").read_bytes()
+    file, seen = tmp_path / "dump", []
+    for n in (len(data) // 2, len(data)):
+        file.write_bytes(data[:n])
+        words = ["watch", str(file), "--follow", "--once", "--json", "--state", str(tmp_path / "state")]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code in (0, 1), done.output
+        seen.append(json.loads(done.stdout)["unchecked"].get("quarantined", 0))
+    assert seen == [0, 0]
