@@ -12,6 +12,7 @@ from topics import QUIET, create, delete, expire, recorded, send
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.watch import running
+from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.running import Watch, unsettled
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
@@ -72,15 +73,21 @@ def test_a_broker_that_is_killed_and_comes_back(
     half, whole = len(messages) // 2, len(messages)
     create(servers, "restarted", max(m["partition"] for m in messages) + 1)
     try:
-        with Watch(broker.url("restarted"), str(tmp_path / "state")) as watch:
+        said = list[str]()
+        with Watch(broker.url("restarted"), str(tmp_path / "state"), said=said.append) as watch:
             send(servers, "restarted", messages[:half])
             while watch.view.counts.messages < half and not watch.wait(0.1):
                 pass
             broker.kill()
+            while not watch.view.trouble and not watch.wait(0.1):
+                pass
+            shown = WatchFolder(tmp_path / "state", writes=False).view
+            assert shown["trouble"] == said[0] and "is asked again every" in said[0] and not shown["caught_up"]
             broker.start()
             send(servers, "restarted", messages[half:])
             while watch.view.counts.messages < whole and not watch.wait(0.1):
                 pass
+        assert [text.endswith("answers again.") for text in said] == [False, True] and not watch.view.trouble
         once = watched(broker.url("restarted"), tmp_path / "state")
         assert once.view.counts.messages == whole and not any(p.lost for p in once.view.partitions.values())
         assert sentences(once) == sentences(watched(golden(LOG), tmp_path / "recording"))

@@ -14,6 +14,7 @@ from conftest import ROOT, golden
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import NoAnswerError, SourceError
+from ticdc_lab.watch import recorded, running
 from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.running import Watch
 
@@ -177,3 +178,30 @@ def test_a_watch_of_a_followed_dump_ends_with_its_findings(tmp_path: Path) -> No
         assert done.exit_code in (0, 1), done.output
         seen.append(json.loads(done.stdout)["unchecked"].get("quarantined", 0))
     assert seen == [0, 0]
+
+
+def test_a_watch_reports_once_what_it_waits_for_and_that_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dump that is moved away is asked for again; one that was cut ends the watch, and `status` shows why."""
+    for name in ("POLL_S", "IDLE_S"):
+        monkeypatch.setattr(recorded, name, 0.0)
+    monkeypatch.setattr(running, "RETRY_S", 0.0)
+    file, state, said, away = tmp_path / "t.jsonl", str(tmp_path / "state"), list[str](), tmp_path / "away"
+    file.write_bytes(b"".join(lines(40)))
+    watched(file, tmp_path / "state")
+    watch = Watch(str(file), state, follow=True, said=said.append).__enter__()
+    while not watch.view.batches_s and not watch.view.caught_up and not watch.wait(0.01):
+        pass
+    file.rename(away)
+    while len(said) < 1 and not watch.wait(0.01):
+        pass
+    away.rename(file)
+    while len(said) < 2 and not watch.wait(0.01):
+        pass
+    file.write_bytes(b"".join(lines(20)))
+    with pytest.raises(SourceError, match="was replaced or cut"):
+        watch.wait()
+    assert "t.jsonl cannot be read any more" in said[0] and said[1:] == [f"{file} answers again."]
+    shown = CliRunner().invoke(main, ["watch", "status", "--state", state]).stdout
+    assert "  The watch ended: " in shown and "was replaced or cut since its watch began" in shown

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,7 @@ def run(
         where["opens"] = sent.take
     where |= {
         "once": once, "settle_s": settle, "memory": int(memory), "keep_s": keep, "speed": speed, "follow": follow,
-        "options": options, "changefeed": given_changefeed(options),
+        "options": options, "changefeed": given_changefeed(options), "said": partial(click.echo, err=True),
     }  # fmt: skip
     if master is not None and engine != "spark":
         raise click.BadParameter("only --engine spark uses a cluster", param_hint="--master")
@@ -237,6 +238,8 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
     click.echo(
         f"{messages:,} messages watched: {len(found)} finding{'' if len(found) == 1 else 's'}, {errors} of them errors"
     )
+    if trouble := view.get("trouble"):
+        click.echo(f"  {trouble}")
     for reason, n in view["counts"]["unchecked"].items():
         changes = f"{n:,} row change{'' if n == 1 else 's'}"
         click.echo(f"  {changes} not checked by all guarantees: {reason}, {_REASONS[reason]}")

@@ -362,6 +362,12 @@ class WatchFolder:
         rows = [(f.number, f.status, _sealed(f.as_dict())) for f in findings]
         self._db.executemany("insert or replace into finding values(?, ?, ?)", rows)
 
+    def show(self, view: Mapping[str, Any]) -> None:
+        """Save alone what the watch shows, if it was committed before."""
+        if self.progress is not None:
+            with self._commit():
+                self._say("view", dict(view))
+
     def put(self, finding: KeptFinding) -> None:
         """Save a finding alone, as ignoring or resolving it beside the watch does."""
         with self._commit():

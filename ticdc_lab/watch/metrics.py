@@ -75,6 +75,9 @@ class WatchView:
     batches_s: float = 0.0
     last_batch_s: float = 0.0  # when the last one was done, seconds since 1970; 0 for none
     caught_up: bool = False  # whether everything that the source has was read
+    trouble: str = (
+        ""  # why nothing is read now, a sentence: the source does not answer, or the watch ended with an error
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,10 @@ class RecordedTopic:
         whole = True
         while True:
             before, greatest, is_read = Counter(self._refused), dict[Place, int](), False
-            begun = {at: (position, self._last.get(at, (0, ""))[1]) for at, position in self.positions.items()}
+            begun = dict[Place, tuple[int, str]]()
+            for at, position in self.positions.items():
+                offset, digest = self._last.get(at, (-1, ""))
+                begun[at] = position, digest if offset == position - 1 else ""
             for messages, bad in self._appended() if self.grows else self._read():
                 is_read = True
                 refused = self._not_before(bad, before if whole else Counter())
@@ -180,9 +183,11 @@ class RecordedTopic:
             if once or not self.grows:
                 return
             until = self._now() + POLL_S
+            yield _NOTHING, None
             while self._now() < until:
-                yield _NOTHING, None
                 self._sleep(IDLE_S)
+                if self._now() < until:
+                    yield _NOTHING, None
             whole = self._look_again()
 
     @staticmethod

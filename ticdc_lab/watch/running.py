@@ -74,7 +74,8 @@ class Watch:
     the changefeed's settings. ``protocol``, ``schema_registry``, ``claim_check``, ``options``: as of
     :func:`ticdc_lab.load`. ``speed``: of a recording: how many times as fast as it was recorded; None as fast as it can
     be read. ``follow``: wait for what is appended to a recording. ``opens``: is given the findings that have just
-    become open, in each look: often none; gives how many are not sent yet. ``now``: seconds since 1970. ``view``: how
+    become open, in each look: often none; gives how many are not sent yet. ``said``: takes a sentence when the source
+    stops answering, and when it answers again. ``now``: seconds since 1970. ``view``: how
     far it is, as of :class:`ticdc_lab.watch.metrics.WatchView`. ``findings``: what is kept, by number. ``history``: a
     sample (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of the last ones.
     ``last_events``: the events of the last messages: position, ``kind``, ``op``, names and ``commit_ts``; None before
@@ -86,7 +87,8 @@ class Watch:
         keep_s: float = 3600.0, changefeed: Settings | None = None, protocol: str = "auto",
         schema_registry: str | None = None, claim_check: str | None = None, options: Mapping[str, str] | None = None,
         speed: float | None = None, follow: bool = False,
-        opens: Callable[[list[KeptFinding]], int | None] = lambda _: None, now: Callable[[], float] = time.time,
+        opens: Callable[[list[KeptFinding]], int | None] = lambda _: None, said: Callable[[str], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         given = (changefeed or Settings()) | given_settings(options or {})
         self._source = opened(source, options or {}, speed=speed, follow=follow, changefeed=given)
@@ -96,7 +98,7 @@ class Watch:
         self._folder = WatchFolder(state)
         self._once, self._settle_s, self._memory, self._keep_s = once, settle_s, memory, keep_s
         self._known = replace(known_of(schema_registry, claim_check), settings=given)
-        self._protocol, self._opens, self._now = protocol, opens, now
+        self._protocol, self._opens, self._said, self._now = protocol, opens, said, now
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
@@ -186,12 +188,22 @@ class Watch:
                     silent, no_topic = isinstance(error, NoAnswerError), isinstance(error, NoTopicError)
                     returns = RETURNS if silent else returns - no_topic
                     if self._once or not self._source.grows or not (silent or (no_topic and returns)):
+                        self._show_trouble(f"The watch ended: {error.message}")
                         raise
-                    self.view = replace(self.view, caught_up=False)
+                    if not self.view.trouble:
+                        self._said(f"{error.message} It is asked again every {RETRY_S:.0f} s.")
+                    self._show_trouble(f"{error.message} It is asked again every {RETRY_S:.0f} s.")
                     self._stop.wait(RETRY_S)
         finally:
             self._source.close()
             self._folder.close()
+
+    def _show_trouble(self, why: str) -> None:
+        """Show why nothing is read, beside what was committed last."""
+        view = replace(self.view, trouble=why, caught_up=self.view.caught_up and not why)
+        with suppress(SourceError):  # the folder cannot be written: what ends the watch names it
+            self._folder.show(shown_as_json(view))
+        self.view = view
 
     def _ended(self, stopped: Callable[[], bool]) -> bool:
         return self._stop.is_set() or stopped()
@@ -258,6 +270,9 @@ class Watch:
         looked, pause_s = -LOOK_S, JUDGE_S
         for messages, bad in self._source.batches(self._positions, once=self._once):
             at = clock()
+            if self.view.trouble:
+                self._said(f"{self.source} answers again.")
+                self._show_trouble("")
             if messages.num_rows:
                 held.append(messages)
             elif not held:  # behind what was taken: what is not yet would be skipped if reading fails
