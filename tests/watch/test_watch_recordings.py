@@ -199,7 +199,8 @@ def test_a_watch_reports_once_what_it_waits_for_and_that_it_ended(
     away.rename(file)
     while len(said) < 2 and not watch.wait(0.01):
         pass
-    file.write_bytes(b"".join(lines(20)))
+    away.write_bytes(b"".join(lines(20)))
+    away.rename(file)  # at once: it is never empty
     with pytest.raises(SourceError, match="was replaced or cut"):
         watch.wait()
     assert "t.jsonl cannot be read any more" in said[0] and said[1:] == [f"{file} answers again."]

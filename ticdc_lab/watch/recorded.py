@@ -9,6 +9,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
@@ -124,7 +125,10 @@ class RecordedTopic:
         partition the digest of the last message that was given.
         """
         last = [[*at, offset, digest] for at, (offset, digest) in self._last.items()]
-        n_bytes = sum(f.stat().st_size for f in self._files if f.exists())
+        n_bytes = 0
+        for file in self._files:
+            with suppress(OSError):  # it was moved away
+                n_bytes += file.stat().st_size
         return {"bytes": n_bytes, "refused": dict(self._refused), "last": last}
 
     def resume(self, cursor: Mapping[str, Any]) -> None:
@@ -155,6 +159,8 @@ class RecordedTopic:
         Raises SourceError: it was replaced by another recording, or by a shorter one; offsets of a partition fall.
         """
         self.positions, self._at, self._sizes = dict(positions), {}, {}
+        if self.grows:
+            self._look_again()
         clock: tuple[float, int] | None = None
         whole = True
         while True:
@@ -163,7 +169,7 @@ class RecordedTopic:
             for at, position in self.positions.items():
                 offset, digest = self._last.get(at, (-1, ""))
                 begun[at] = position, digest if offset == position - 1 else ""
-            for messages, bad in self._appended() if self.grows else self._read():
+            for messages, bad in self._still_there() if self.grows else self._read():
                 is_read = True
                 refused = self._not_before(bad, before if whole else Counter())
                 parts = [messages] if self._speed is None else self._by_time(messages, self._speed)
@@ -284,11 +290,20 @@ class RecordedTopic:
             for messages, refused in found:
                 yield messages.cast(MESSAGES_FORM), refused
 
+    def _still_there(self) -> Iterator[Read]:
+        """What was appended, unless a file was moved away since it was listed."""
+        try:
+            yield from self._appended()
+        except OSError as error:
+            raise self._gone(error) from None
+
+    def _gone(self, error: OSError | SourceError) -> NoAnswerError:
+        why = error.message if isinstance(error, SourceError) else f"{error.filename}: {error.strerror}"
+        return NoAnswerError(f"{self.name} cannot be read any more: {why}", hint=f"ls -l {shlex.quote(self.name)}")
+
     def _appended(self) -> Iterator[Read]:
         """What was appended since the last look, up to the last whole record; what is no text in lines, as a whole."""
         for file in self._files:
-            if not file.exists():  # since it was listed
-                continue
             status, (first, lines_before, _) = file.stat(), self._at.get(file, (0, 0, b""))
             seen, now = self._sizes.get(file), (status.st_size, status.st_mtime_ns)
             self._sizes[file] = now
@@ -317,10 +332,7 @@ class RecordedTopic:
             self._look()
             are_there = all(self._is_there(file, *of) for file, of in self._at.items())
         except (SourceError, OSError) as error:  # it is just moved away, or lasts: then reading reports it
-            raise NoAnswerError(
-                f"{self.name} cannot be read any more: {getattr(error, 'message', error)}",
-                hint=f"ls -l {shlex.quote(self.name)}",
-            ) from None
+            raise self._gone(error) from None
         if not are_there:
             self._at, self._sizes = {}, {}
         return not are_there

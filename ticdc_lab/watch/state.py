@@ -32,7 +32,7 @@ from ticdc_lab.audit.contradicted import (
     settled,
 )
 from ticdc_lab.audit.filtered import LeftOut
-from ticdc_lab.audit.findings import ORDER, with_lost_files
+from ticdc_lab.audit.findings import ORDER
 from ticdc_lab.audit.history import INSERT, LEAVES, UNKNOWN, UPDATE, Changes, changes_of, odd_changes, repeats
 from ticdc_lab.audit.marks import Promises
 from ticdc_lab.audit.old_values import OldValues, stretches_of
@@ -638,7 +638,6 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
         of_rows = judged(move_causes_table(explaining, given=rules_given(facts, watched.settings)))
     found, n_unsure = without_unsure(pa.concat_tables([in_facts, of_rows]))
     found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
-    found = with_lost_files(found, facts.lost_files)
     old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in checks else {}
     if not_compared := [*_not_compared(state, watched)]:
