@@ -66,6 +66,7 @@ from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.facts.limits import Twice, are_twice, held_offsets, held_twice
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.sources.stored import HELD
 from ticdc_lab.words import are
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def audited(
         again, _ = without_unsure(judged_rows(names, causes() if asked else None))
         found = pa.concat_tables([others, again])
     places = _places(found)
-    keys = _keys_at(places, events()) if files is None else _keys_in_files(places, files)
+    keys = _keys_at(places, events()) if files is None else _keys_in_files(places, files, found)
     whole = in_order(_keyed(found, keys), max_per_guarantee)
     not_judged = chain_unjudged(facts, old_values, left_out, unsure) | _unjudged_images(facts, definitions, left_out)
     return Audited(whole, not_judged)
@@ -519,12 +520,18 @@ def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
     return _by_place((row, row["key"] or "") for row in of_each)
 
 
-def _keys_in_files(places: pa.Table, files: StoredEvents) -> Keys:
-    """The same of a log in files: only the images of row groups that have some of them are read."""
+def _keys_in_files(places: pa.Table, files: StoredEvents, found: pa.Table) -> Keys:
+    """The same of a log in files: only the images of row groups that have some of them are read.
+
+    Of a log that is decoded again what few findings (``found``) name beside them is read, too: questions ask for it.
+    """
     wanted = {tuple(place[c] for c in POSITION) for place in places.to_pylist()}
     if not wanted:
         return {}
     offsets = np.unique(places["offset"].to_numpy())
+    shown = pc.struct_field(pc.list_flatten(found["evidence"]), "offset").drop_null().to_numpy()
+    named = np.union1d(offsets, shown) if files.again is not None else offsets
+    named = named if len(named) <= HELD else offsets
 
     def asked(rows: pa.Table) -> pa.Table:
         near = rows.filter(lie_in(rows["offset"], (offsets, offsets)))
@@ -538,10 +545,9 @@ def _keys_in_files(places: pa.Table, files: StoredEvents) -> Keys:
         )
 
     leaves = [f"{image}.list.element.{part}" for image in IMAGES for part in ("name", "value", "is_key")]
-    found = files.rows(POSITION, asked, _OF_PLACE, leaves=leaves, near=(offsets, offsets)).found(
-        lambda rows: rows, _OF_PLACE
-    )
-    return _by_place((row, row["key"]) for row in found.to_pylist())
+    read = files.rows(POSITION, asked, _OF_PLACE, leaves=leaves, near=(named, named))
+    each = read.found(lambda rows: rows, _OF_PLACE).to_pylist()
+    return _by_place((row, row["key"]) for row in each)
 
 
 _OF_PLACE = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from math import ceil
@@ -95,6 +95,9 @@ PACKED_OF_A_KEY = 1 << 24
 
 _COUNTERS = 1 << 12
 
+HELD = 1_000
+"""Offsets whose messages stay once they are decoded again, at most, in all partitions: some ten MB."""
+
 
 @contextmanager
 def left_as_it_was(file: Path) -> Iterator[None]:
@@ -133,6 +136,7 @@ class Again:
     near: Callable[[pa.Table, Stretches], Batches]  # of a share, the messages with offsets in some stretches
     whole: Callable[[bool], StoredEvents]  # all, with images or without
     frame: Callable[[], DataFrame]  # all, for an engine
+    held: list[tuple[Stretches, pa.Table]] = field(default_factory=list)  # few messages, and between which offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +219,25 @@ class StoredEvents:
         pieces = tuple((f, i) for f in self.files for i in range(parts))
         if again is None:
             return MadeByWorkers(self.spark, pieces, read, schema, self.events)
+        if near is not None and np.sum(near[1] - near[0] + 1) <= HELD:
+            few = tuple(self._named(again, near).to_batches())
+            return MadeByWorkers(self.spark, few, lambda b: narrowed(_leaves_in(b, _leaves_of(named))), schema)
         if near is not None:
             return MadeByWorkers(self.spark, again.shares, decoded_again, schema)
         if {*columns} <= {*_KEPT.names, *_UNSTATED} and not leaves and [*kinds] == ["row"]:
             return MadeByWorkers(self.spark, pieces, kept, schema, self.events)
         whole = again.whole(bool(leaves) or not {*IMAGES}.isdisjoint(columns))
         return replace(whole, tables=tables).rows(columns, narrow, schema, leaves=leaves, kinds=kinds)
+
+    def _named(self, again: Again, near: Stretches) -> pa.Table:
+        """Few messages, as findings name them: they are decoded again for the first question about them."""
+        for known, events in again.held:
+            if _are_within(near, known):
+                return events.filter(lie_in(events["offset"], near))
+        read = MadeByWorkers(self.spark, again.shares, lambda share: again.near(share, near), arrow_schema(DECODED))
+        events = read.found(lambda batches: batches, read.schema)
+        again.held.append((near, events))
+        return events
 
     def in_memory(self, columns: Sequence[str]) -> pa.Table:
         """Columns of all their events, of a log that is small."""
@@ -232,6 +249,12 @@ class StoredEvents:
                 for group in groups_in(file, [*columns, "error_class"]):
                     whole.append(group.filter(pc.is_null(group["error_class"])).select(columns))
         return pa.concat_tables(whole)
+
+
+def _are_within(some: Stretches, others: Stretches) -> bool:
+    """Whether each of some stretches is a part of one of others."""
+    at = np.searchsorted(others[0], some[0], side="right") - 1
+    return bool(np.all((at >= 0) & (some[1] <= np.append(others[1], -1)[at])))
 
 
 def _of_tables(rows: pa.Table, tables: frozenset[tuple[str, str]]) -> pa.Table:
