@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from conftest import ROOT, golden
+from conftest import ROOT, golden, json_lines
 from pyspark.sql import SparkSession
 
 sys.path += [str(ROOT / "tests" / "audit"), str(ROOT / "tests" / "codecs")]
@@ -26,6 +26,7 @@ import ticdc_lab
 from ticdc_lab.codecs import choice
 from ticdc_lab.errors import SourceError
 from ticdc_lab.log import Log
+from ticdc_lab.sources import change_log
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.stored import Again
 
@@ -179,3 +180,27 @@ def test_two_threads_that_need_the_rest_decode_it_once(
         found = [*pool.map(lambda _: again.whole(True).files, range(4))]
         assert len({*found}) == 1
     assert decodings == [False, True]
+
+
+def test_messages_that_findings_name_are_decoded_again_once(
+    spark: SparkSession, tmp_path: Path, decodings: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For their keys, the values that differ, and their messages."""
+    del decodings
+    found, near = list[int](), change_log.decoded_near
+
+    def counted(*asked: Any, **how: Any) -> Any:
+        read = near(*asked, **how)
+        return lambda share, offsets: found.append(1) or read(share, offsets)
+
+    monkeypatch.setattr(change_log, "decoded_near", counted)
+    file, own = tmp_path / "topic.jsonl", json_lines("messages_open-protocol_small.jsonl.gz")
+    other = [m for m in own if m["partition"] or m["offset"] not in (40, 41, 60)]
+    file.write_text("".join(f"{json.dumps(m)}\n" for m in other))
+    frames = []
+    for folder in (tmp_path / "whole", None):
+        with closing(ticdc_lab.open(str(file), spark=spark, folder=folder)) as log:
+            frames.append(log.audit().facts())
+            shares = len(again.shares) if (again := log.change_log._again) is not None else 0
+    assert frames[0] == frames[1]
+    assert len(found) == shares > 0
