@@ -307,7 +307,7 @@ class StorageFolder:
             files, newest = streams.get(stream, []), named.get(stream, [])
             for p in files:
                 while newest and (newest[-1].version, newest[-1].date) < (p.version, p.date):
-                    if self._must_wait_for(newest[-1], once=once):
+                    if self._must_wait_for(newest[-1], is_first=True, once=once):
                         held.add(stream)
                         break
                     newest.pop()
@@ -355,7 +355,7 @@ class StorageFolder:
                 if stream in held:
                     self._named_ns = min(self._named_ns, self._index_ns[told.path])  # another listing asks again
                 else:
-                    self._must_wait_for(told, once=once)
+                    self._must_wait_for(told, is_first=False, once=once)
         self._group += refused
         yield from self._read(self._group)
         undefined = frozenset(p.version_key for p in found.places if p.kind == "data" and p.path in self.files)
@@ -392,13 +392,16 @@ class StorageFolder:
         self._named_ns = max((ns or 0 for ns in indexes.values()), default=0)
         return {stream: sorted(own, key=lambda p: (p.version, p.date), reverse=True) for stream, own in named.items()}
 
-    def _must_wait_for(self, told: StoragePlace, *, once: bool) -> bool:
-        """Whether a data file that an index file names may still come; if not, it is missing. All before it is read."""
+    def _must_wait_for(self, told: StoragePlace, *, is_first: bool, once: bool) -> bool:
+        """Whether a data file that an index file names may still come; if not, it is missing. All before it is read.
+
+        ``is_first``: whether later ones of its stream are there, and none before: then it has expired.
+        """
         at, series = self._streams.get(told.stream), (told.folder, told.dispatcher)
         last = ("", "", 0) if at is None or at.last is None else at.last[:3]
         number = max(last[2] if last[:2] == (told.version, told.date) else 0, self._named.get(series, 0))
         is_past = at is not None and at.last is not None and (told.version, told.date) < at.last[:2]
-        if is_past or told.number <= number:
+        if is_past or told.number <= number or (is_first and at is None):
             return False
         n = self._waits[told.path] = self._waits.get(told.path, 0) + 1
         if not once and n <= PATIENCE:
