@@ -278,9 +278,11 @@ def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
 
 @part
 def _as_typed(b: np.ndarray, p: int, end: int, j: int, image: int, st: State) -> tuple[int, int, bool]:
-    """Read columns while each is, byte for byte, as TiCDC writes it, and later among the types than the one before it.
+    """Read columns while each is, byte for byte, as TiCDC writes it, and its type near behind that of the one before.
 
-    ``p``: where the first one begins. ``j``: the first type that it may have. Returns where a column begins that is
+    The first type comes behind the last one: TiCDC writes types in any order.
+
+    ``p``: where the first one begins. ``j``: the type that it probably has. Returns where a column begins that is
     read otherwise, the type that it probably has, and True; or the position after the image, a type, and False.
     What is filled lies in variables meanwhile, as any byte that is written might be a part of the state.
     """
@@ -297,7 +299,15 @@ def _as_typed(b: np.ndarray, p: int, end: int, j: int, image: int, st: State) ->
     name_size, type_size, size = st.size[names], st.size[types], st.size[values]
     run, k, skips, more, most, room = j, j, 0, True, st.valid.shape[1], st.data.shape[1] - BLOCK
     name_base, type_base = name_size - name_at[j], type_size - type_at[j]
-    while k < n:
+    while n:
+        if k >= n:
+            if k > run:
+                name_size = put_bytes(name, name_at[run], name_at[k], name_out, name_size)
+                type_size = put_bytes(typed, type_at[run], type_at[k], type_out, type_size)
+            k, run, skips = 0, 0, skips + 1
+            name_base, type_base = name_size - name_at[0], type_size - type_at[0]
+            if skips > SMALL:
+                break
         low, high = raw[k], raw_end[k]
         v = p + high - low + 1
         if v + 6 > end or not block_fits(b, v + 1):

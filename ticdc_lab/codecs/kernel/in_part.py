@@ -66,7 +66,7 @@ def decoded_in_part(
     todo = np.flatnonzero(fit & np.where(starts < 0, nulls, ends - starts <= longest))
 
     def run(st: State) -> int:
-        st.limit[:] = bounds.kernel
+        st.limit[:] = *bounds.kernel, False
         return decode(todo, kb, key_starts, key_ends, b, starts, ends, st, given)
 
     return decoded_of(batch, protocol, filled(batch.num_rows, len(b), run), images)

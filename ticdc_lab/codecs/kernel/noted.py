@@ -17,7 +17,7 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import same_bytes
-from ticdc_lab.codecs.kernel.state import State, same_text
+from ticdc_lab.codecs.kernel.state import State
 from ticdc_lab.codecs.kernel.text import put_bytes
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
@@ -25,7 +25,7 @@ from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 AFTER, BEFORE, NAMES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.VALUES
 AFTER_END, BEFORE_END, N_EVENTS, N_AFTER, N_BEFORE = S.AFTER_END, S.BEFORE_END, S.N_EVENTS, S.N_AFTER, S.N_BEFORE
 COMMIT_TS, HAS_COMMIT_TS, KIND, ROW, HAS_BEFORE = S.COMMIT_TS, S.HAS_COMMIT_TS, S.KIND, S.ROW, S.HAS_BEFORE
-INCOMPLETE, BEFORE_UNNAMED, NOTED_TABLE = S.INCOMPLETE, S.BEFORE_UNNAMED, S.NOTED_TABLE
+INCOMPLETE, BEFORE_UNNAMED, NOTED_TABLE, BEFORE_SAME = S.INCOMPLETE, S.BEFORE_UNNAMED, S.NOTED_TABLE, S.BEFORE_SAME
 SCHEMA_NAME, TABLE_NAME = S.SCHEMA_NAME, S.TABLE_NAME
 
 MEASURED = ("nulls", "size", "chars", "digits", "fraction", "minus", "no_integer", "no_decimal")
@@ -98,10 +98,13 @@ def _keep(x: Notes, st: State, k: int, i: int) -> int:
 def _table(x: Notes, st: State, i: int, topic: int) -> int:
     """The place of the table of event ``i``; -1: there is no room."""
     s, t = SCHEMA_NAME, TABLE_NAME
-    h = hash_bytes(st.data[s], st.end[s, i], st.end[s, i + 1], SEED + np.uint64(topic))
-    h = hash_bytes(st.data[t], st.end[t, i], st.end[t, i + 1], h)
+    if st.byte[KIND, i] == ROW:
+        h = st.number[NOTED_TABLE, i]
+    else:
+        of = hash_bytes(st.data[s], st.end[s, i], st.end[s, i + 1], SEED)
+        h = np.int64(hash_bytes(st.data[t], st.end[t, i], st.end[t, i + 1], of))
     mask = len(x.slot) - 1
-    slot = np.int64(h & np.uint64(mask))
+    slot = (h + topic) & mask
     while x.slot[slot] >= 0:
         at = np.int64(x.slot[slot])
         n = x.table[at, TABLE_TEXT]
@@ -206,17 +209,15 @@ def _measure(b: np.ndarray, start: int, stop: int, at: int, x: Notes) -> None:
 
 
 @part
-def _image(x: Notes, st: State, image: int, low: int, high: int, table: int, other: int, stop: int) -> bool:
-    """Whether an image could be noted, without values of the new one, columns ``other`` to before ``stop``."""
+def _image(x: Notes, st: State, image: int, low: int, high: int, table: int) -> bool:
+    """Whether an image could be noted; of an old one without values of the new one, which was noted."""
     names, k = image + NAMES, image + VALUES
     size = x.count[BYTES] + st.end[names, high] - st.end[names, low]
     if x.count[COLUMNS] + high - low > len(x.column) or size > len(x.text):
         return False
     guess = x.table[table, FIRST]
     for c in range(low, high):
-        o = other + c - low  # the image after the change, which is noted
-        same = o < stop and st.valid[k, c] == st.valid[AFTER + VALUES, o] and same_text(st, k, c, AFTER + VALUES, o)
-        if same and same_text(st, names, c, AFTER + NAMES, o):
+        if image == BEFORE and st.byte[BEFORE_SAME, c]:
             guess = x.column[guess, NEXT] if guess >= 0 else guess
             continue
         at = _column(x, st, names, c, table, guess)
@@ -248,7 +249,7 @@ def note(st: State, first: int, topic: int, x: Notes) -> None:
             st.byte[HAS_BEFORE, i] = 0
         if st.byte[HAS_COMMIT_TS, i] == 0 or t < 0:
             continue
-        if not _image(x, st, AFTER, a0, a1, t, a1, a1) or not _image(x, st, BEFORE, b0, b1, t, a0, a1):
+        if not _image(x, st, AFTER, a0, a1, t) or not _image(x, st, BEFORE, b0, b1, t):
             x.count[FULL] = 1
         ts = st.number[COMMIT_TS, i]
         x.table[t, FIRST_TS], x.table[t, LAST_TS] = min(x.table[t, FIRST_TS], ts), max(x.table[t, LAST_TS], ts)

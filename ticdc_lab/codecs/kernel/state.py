@@ -45,7 +45,7 @@ def fresh_state(items: int, room: int) -> State:
     if st is None or st.valid.shape[1] < items or st.data.shape[1] < room:
         # more than is asked, as the next batch may need a bit more
         st = _OWN.state = _new_state(items + items // 4, max(room, min(room + room // 4, _MORE)))
-    st.size[:] = st.count[:] = 0
+    st.size[:] = st.count[:] = st.limit[:] = 0
     st.last[:] = -1
     return st
 

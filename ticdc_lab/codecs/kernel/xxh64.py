@@ -6,7 +6,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.scan import first_of, same_bytes
-from ticdc_lab.codecs.kernel.wide import load, load_half
+from ticdc_lab.codecs.kernel.wide import WORD, fits, load, load_half
 
 SEED = np.uint64(42)
 _P1, _P2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -50,6 +50,34 @@ def hash_bytes(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint
         h = _rotate(h ^ np.uint64(b[p]) * _P5, 11) * _P1
         p += 1
     return _avalanche(h)
+
+
+@small_kernel
+def mix_bytes(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint64:
+    """Another hash of the bytes between the positions, which takes what is left behind whole words in one step.
+
+    It is not Spark's: what is compared with it has to be hashed so, too.
+    """
+    p, h = start, seed + np.uint64(stop - start) * _P5
+    while p <= stop - WORD:
+        h = (h ^ load(b, p)) * _P1
+        h ^= h >> np.uint64(32)
+        p += WORD
+    if p < stop:
+        rest = np.uint64(0)
+        if fits(b, p):
+            rest = load(b, p) & (~np.uint64(0) >> np.uint64(8 * (WORD - (stop - p))))
+        else:
+            for k in range(stop - p):
+                rest |= np.uint64(b[p + k]) << np.uint64(8 * k)
+        h = (h ^ rest) * _P1
+    return _avalanche(h)
+
+
+@small_kernel
+def mix(h: np.uint64, other: np.uint64) -> np.uint64:
+    """A hash of two, whose order matters."""
+    return _rotate((h ^ other) * _P1, 29)
 
 
 @part
