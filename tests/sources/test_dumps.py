@@ -1173,7 +1173,7 @@ def test_ranges_that_meet_in_what_a_tool_wrote_to_stderr_give_what_all_gives(nam
         return [message for messages, bad in found for message in messages.to_pylist() if bad is None]
 
     for cut in range(at - 3, at + len(STATUS) + 3, 2):
-        lines = ((0, 1), *dumps.lines_begun(BytesIO(mixed), [cut]))
+        lines = ((0, 1), *dumps.lines_begun(BytesIO(mixed), [cut], form))
         assert parts((0, cut), lines) + parts((cut, len(mixed)), lines) == parts(None)
 
 
@@ -1204,12 +1204,32 @@ def test_lines_of_a_terminal_between_records_are_no_messages(name: str) -> None:
     form = form_of(mixed, options={}, whole=True)
     assert form is not None and form.is_cut
     for cut in range(len(noise) + at - 3, 2 * len(noise) + at + 3, 7):
-        lines = ((0, 1), *dumps.lines_begun(BytesIO(mixed), [cut]))
+        lines = ((0, 1), *dumps.lines_begun(BytesIO(mixed), [cut], form))
         spans = ((0, cut), (cut, len(mixed)))
         found = [dumps.read_file(BytesIO(mixed), "a dump", form, Assumed("t", lines=lines), 1 << 27, s) for s in spans]
         both = [m for some in found for messages, bad in some for m in messages.to_pylist() if bad is None]
         assert [m["value"] for m in both] == [m["value"] for m in plain]
         assert [m["offset"] for m in both] == [m["offset"] for m in plain], cut
+
+
+def test_a_text_in_a_binary_value_keeps_its_lines_of_a_terminal() -> None:
+    """Avro has a text as it is: no line of it is between records."""
+    texts = [b"a\n" + noise + b"b" for noise in TERMINAL]
+    values = [b"\0\0\0\0\7\xff\x81" + bytes([len(text) % 128]) + text for text in texts]
+    data = b"".join(b"t 0 %d k %s\n" % (n, value) for n, value in enumerate(values))
+    for chunk in (1 << 20, 50):
+        form, messages, bad = read(data, chunk=chunk, format=r"%t %p %o %k %s\n")
+        assert not form.is_text and not bad and [m["value"] for m in messages] == values
+
+
+def test_lengths_prove_that_lines_of_a_terminal_are_none_of_a_value() -> None:
+    """As stderr's in open-protocol, whose lengths are binary."""
+    data = (DATA / "open-protocol.console-all.txt").read_bytes()
+    form, plain, none = read(data)
+    at = data.index(b"\nCreateTime:", len(data) // 2) + 1
+    for noise in (*TERMINAL, b"".join(TERMINAL)):
+        _, messages, bad = read(noise + data[:at] + noise + data[at:] + noise)
+        assert not form.is_text and not (bad or none) and messages == plain
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,19 @@ def test_a_dump_that_grows_is_followed_wherever_its_writer_is(name: str, step: i
     assert not any("error_class" in m for m in seen)
 
 
+def test_lines_of_a_terminal_do_not_shift_what_is_appended_behind_them(tmp_path: Path) -> None:
+    """The number of a line is an offset there, and such lines are none."""
+    some, file = (DUMPS / "canal-json.console-values.jsonl").read_bytes().splitlines(keepends=True), tmp_path / "values"
+    file.write_bytes(b"".join([*some[:3], b"SLF4J: Class path contains multiple SLF4J bindings.\n", *some[3:5]]))
+
+    def grow(n: int) -> bool:
+        with file.open("ab") as f:
+            f.write(b"$ kcat -C -t t\n" + b"".join(some[5:9]) if n == 1 else b"")
+        return n < 3
+
+    assert [(m["offset"], m["value"] + b"\n") for m in followed(file, grow)] == [*enumerate(some[:9])]
+
+
 def test_a_file_that_comes_to_a_folder_is_read_and_a_rotated_one_goes_on(tmp_path: Path) -> None:
     """`dump` becomes `dump.1`, and a new file continues: nothing is read twice or left out."""
     some = (DUMPS / "canal-json.kcat-J.jsonl").read_bytes().splitlines(keepends=True)

@@ -206,6 +206,12 @@ def _by_pattern(
     value = text if found is None else found.groupdict().get("value") or b""
     head = form.beginning.match(text) if inside and form.beginning else None
     is_whole = is_json(value) or (len(value) > 8 and is_framed(value))
+    if not is_whole and not form.is_text:  # what proves that no byte is missing proves which lines are none of it
+        clean = b"".join(without_status([text], keeps_lines=False)).removesuffix(b"\n")
+        again = whole.fullmatch(clean) if len(clean) < len(text) else None
+        if not clean or (again is not None and len(again["value"]) > 8 and is_framed(again["value"])):
+            yield from _by_pattern(clean, line, whole, inside, form) if clean else ()
+            return
     other = inside.search(text, head.end() if head else 1) if inside and not is_whole else None
     if other is not None:  # a dump was cut, and another one follows it in the same line
         yield Bad(

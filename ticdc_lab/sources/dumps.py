@@ -149,16 +149,16 @@ def _lines_of(file: BinaryIO, last: int, head: re.Pattern[bytes] | None) -> Iter
         is_begun = not text.endswith(b"\n") or is_interrupted(before)
 
 
-def lines_begun(file: BinaryIO, places: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """How many lines begin before each of some places in an open file, which are in order and not 0."""
-    n, at, found, begun = 1, 0, [], b""
+def lines_begun(file: BinaryIO, places: Sequence[int], form: Form) -> tuple[tuple[int, int], ...]:
+    """How many lines begin from here, where one does, to before each of some places behind it, which are in order."""
+    n, at, found, begun = 1, file.tell(), [], b""
     for place in places:
         while at < place - 1 and (text := file.read(min(_CHUNK, place - 1 - at))):
             lines, end, rest = (begun + text).rpartition(b"\n")
-            n, at, begun = n + n_lines(lines + end), at + len(text), rest
+            n, at, begun = n + n_lines(lines + end, is_text=form.is_text), at + len(text), rest
         line = begun + file.readline(_CHUNK)
         file.seek(at)
-        found.append((place, n - is_of_terminal(line)))
+        found.append((place, n - (form.is_text and is_of_terminal(line))))
     return tuple(found)
 
 
@@ -214,8 +214,8 @@ def _text(chunks: Iterator[tuple[bytes, str]], form: Form, fault: list[str]) -> 
     """The bytes of a dump; where they can be binary, as they are."""
     if form.is_measured or form.records not in ("objects", "lines", "pattern"):
         return _bytes(chunks, fault)
-    some = without_zeros(chunks) if form.is_utf8 or form.records == "objects" else chunks
-    return without_status(_bytes(some, fault), keeps_lines=form.is_numbered)
+    some = without_zeros(chunks) if form.is_text else chunks
+    return without_status(_bytes(some, fault), keeps_lines=form.is_numbered, is_text=form.is_text)
 
 
 def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[bytes]:

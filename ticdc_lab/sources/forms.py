@@ -137,6 +137,11 @@ class Form:
         return self.separator == b"\n" and is_by_line
 
     @property
+    def is_text(self) -> bool:
+        """Whether no value has bytes that are no text: a line that no record has is none of a value."""
+        return self.is_utf8 or self.records == "objects" or "text" not in (self.coding, self.key_coding)
+
+    @property
     def is_measured(self) -> bool:
         """Whether the length of a value precedes it."""
         return not {"value_length", "value_length4"}.isdisjoint(self.parts)
@@ -338,32 +343,33 @@ _NOISE = re.compile(
     rb"|(?:\^C)?Processed a total of \d+ messages"
     rb"|(?:Starting Kafka Consumer\.|(?:\^C)?Stopping Consumer\.|% Headers: )[^\n]*"  # Confluent's command line
     rb"|-{5} got message -{5}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}[+-]\d{4} \[[^\n{]*"  # pulsar-client
-    rb"|\d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|WARN|ERROR) [^\n]*|Using kafka version: [^\n]*"  # Maxwell
+    rb"|\d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|WARN|ERROR) [^\n{]*|Using kafka version: [^\n]*"  # Maxwell
     rb"|(?:\[?[\w.-]+@[\w.-]+[: ][^\n{\]#$]*\]?|(?:ba)?sh-\d[\d.]*)[#$] ?[^\n{]*"  # a shell's prompt, and a client's
     rb"|\$ (?:[\w./-]*kafka|kcat|docker|kubectl)[^\n{]*|(?:mysql|(?:MySQL|MariaDB) \[[^\]\n]*\])> [^\n]*)\r?\n)+"
 )
 """Whole lines that a tool, or the terminal that a dump was copied from, has between records."""
 
 
-def without_status(chunks: Iterable[bytes], *, keeps_lines: bool) -> Iterator[bytes]:
+def without_status(chunks: Iterable[bytes], *, keeps_lines: bool, is_text: bool = True) -> Iterator[bytes]:
     """A dump without the lines that its tool wrote to stderr and a shell into the same file, also in mid-record.
 
     No record of JSON contains such a line: a line feed in it is escaped, and it ends with a brace. ``keeps_lines``:
     leave empty lines between records for stderr's, where the number of a line is an offset; :func:`n_lines` does so.
+    Without ``is_text`` a value may have a line of a terminal in a text of its own, so such lines are left.
     """
     held, before = b"", b"\n"
     for chunk in chunks:
         text = before + held + chunk
         if b"% " in text or b"#consumer-" in text or b"] " in text:
             text = _STATUS.sub(lambda m: b"\n" * (keeps_lines and not _is_within(m) and m[0].count(b"\n")), text)
-        text = _NOISE.sub(b"\n", text)
+        text = _NOISE.sub(b"\n", text) if is_text else text
         line = max(1, text.rfind(b"\n") + 1, len(text) - _STATUS_MOST)
         cut = min((at for sign in (b"%", b"[") if (at := text.find(sign, line)) >= 0), default=len(text))
         cut = line if text[line - 1 : line] == b"\n" and text[line : line + 1] not in (b"{", b"") else cut
         held, text = text[cut:], text[1:cut]
         before = text[-1:] or before
         yield text
-    yield b"" if before == b"\n" and is_of_terminal(held) else held
+    yield b"" if is_text and before == b"\n" and is_of_terminal(held) else held
 
 
 def is_of_terminal(line: bytes) -> bool:
@@ -376,10 +382,11 @@ def _is_within(m: re.Match[bytes]) -> bool:
     return m.start() > 0 and m.string[m.start() - 1] != 10
 
 
-def n_lines(text: bytes) -> int:
+def n_lines(text: bytes, *, is_text: bool) -> int:
     """How many lines of a dump end in some bytes that begin with a line, without what a tool or a terminal wrote."""
     written = sum(m[0].count(b"\n") for m in _STATUS.finditer(text) if _is_within(m))
-    return text.count(b"\n") - written - sum(m[0].count(b"\n") - 1 for m in _NOISE.finditer(b"\n" + text))
+    between = _NOISE.finditer(b"\n" + text) if is_text else ()
+    return text.count(b"\n") - written - sum(m[0].count(b"\n") - 1 for m in between)
 
 
 def is_interrupted(text: bytes) -> bool:

@@ -356,7 +356,7 @@ def of_dumps(
         found += some
         if are_here and len(some) > 1:
             with Path(file).open("rb") as opened:
-                lines[file] = dumps.lines_begun(opened, [first for _, first, _ in some[1:]])
+                lines[file] = dumps.lines_begun(opened, [first for _, first, _ in some[1:]], form)
     return found, dumped.with_lines(lines)
 
 

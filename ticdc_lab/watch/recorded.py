@@ -28,7 +28,7 @@ from ticdc_lab.errors import NoAnswerError, SourceError
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.capture import read_range, read_whole
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at
-from ticdc_lab.sources.dumps import read_file
+from ticdc_lab.sources.dumps import lines_begun, read_file
 from ticdc_lab.sources.forms import CAPTURE, Assumed, Form
 from ticdc_lab.sources.kafka_reading import Place, Span
 from ticdc_lab.sources.parquet import whole_parquet
@@ -313,9 +313,12 @@ class RecordedTopic:
                     self._at[file] = now[0], 0, b""
             elif now[0] > first:
                 form = self._forms.get(str(file.resolve()))
-                last, n_lines, tail = _whole_records(file, first, now[0], form and form[0], is_idle=seen == now)
+                last, tail = _whole_records(file, first, now[0], form and form[0], is_idle=seen == now)
                 if last > first:
                     yield from self._read_file(file, first=first, last=last, lines_before=lines_before)
+                    with file.open("rb") as opened:
+                        opened.seek(first)
+                        [(_, n_lines)] = lines_begun(opened, [last], form[0]) if form else [(last, 0)]
                     self._at[file] = last, lines_before + n_lines, tail
 
     def _is_in_lines(self, file: Path) -> bool:
@@ -363,22 +366,20 @@ def _digest(messages: pa.RecordBatch, i: int) -> str:
     return sha256(repr((key, value)).encode()).hexdigest()[:16]
 
 
-def _whole_records(
-    file: Path, first: int, size: int, form: Form | None, *, is_idle: bool
-) -> tuple[int, int, bytes]:  # fmt: skip
-    """Where the last whole record ends between two places of a file, how many lines there are up to there, and the
-    bytes before its end. The last record of a form whose records have several lines is one when another begins behind
-    it, or the file ``is_idle``.
+def _whole_records(file: Path, first: int, size: int, form: Form | None, *, is_idle: bool) -> tuple[int, bytes]:
+    """Where the last whole record ends between two places of a file, and the bytes before its end.
+
+    The last record of a form whose records have several lines is one when another begins behind it, or the file
+    ``is_idle``.
     """
     end = at = first
-    n_lines = lines = 0
     with file.open("rb") as opened:
         opened.seek(first)
         while at < size and (text := opened.read(min(size - at, _CHUNK))):
             cut = text.rfind(b"\n") + 1
             if cut:
-                end, n_lines = at + cut, lines + text.count(b"\n", 0, cut)
-            lines, at = lines + text.count(b"\n"), at + len(text)
+                end = at + cut
+            at += len(text)
         begin = max(first, end - _CHUNK)
         opened.seek(begin)
         tail = opened.read(end - begin)
@@ -387,7 +388,7 @@ def _whole_records(
         for line in reversed(tail.splitlines(keepends=True)):
             if form.records == "objects" and line.rstrip().endswith(b"}") and not line[:1].isspace():
                 break
-            end, n_lines, tail = end - len(line), n_lines - 1, tail[: -len(line)]
+            end, tail = end - len(line), tail[: -len(line)]
             if beginning and beginning.match(line):
                 break
-    return end, n_lines, tail[-_TAIL:]
+    return end, tail[-_TAIL:]
