@@ -375,6 +375,16 @@ def test_a_command_or_a_uri_alone_gives_the_settings_of_the_sink_uri(text: str) 
     assert {s.name: s.value for s in known} == {"sink.protocol": "avro", "sink.kafka-config.partition-num": 6}
 
 
+def test_a_command_beside_the_settings_does_not_hide_them() -> None:
+    """A terminal shows both; and a fault in the settings is one, also below a comment with the command."""
+    command = 'cdc cli changefeed create --sink-uri="kafka://h/t?partition-num=6" --config x.toml\n'
+    found = parse_file(f"[tidb@n1 ~]$ {command}[tidb@n1 ~]$ cat x.toml\n[sink]\nprotocol = 'avro'\n", name="c")
+    assert found.sink_uri == "kafka://h/t?partition-num=6"
+    assert found.settings.value("sink.protocol") == "avro"
+    with pytest.raises(DispatchError, match="is no TOML"):
+        parse_file(f"# {command}[sink]\nprotocol = avro\n", name="c")
+
+
 def test_what_is_no_file_of_a_changefeed_says_what_it_is() -> None:
     """TiCDC's server has a file, too; a list may have a prompt before it; MySQL's changefeed has no protocol."""
     with pytest.raises(DispatchError, match=r"settings of TiCDC's server \(addr, sorter\), not of a changefeed"):

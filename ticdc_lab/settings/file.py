@@ -70,6 +70,8 @@ _OF_TERMINAL = re.compile(r"\s*```\w*|.*<< *['\"]?\w+['\"]?|EOF|(?:\[[\w.-]+@[^\
 """Lines around a file that was copied from a page or a terminal: fences, a shell's prompt, and its here-document."""
 
 _URI = re.compile(r"(?:--sink-uri[= ]+|\A\s*)(['\"]?)(\w+://[^\s'\"]+)\1")
+_IN_TOML = re.compile(r"(?m)^\s*(?:\[+[\w.-]+\]+\s*(?:#.*)?$|\w[\w.-]*\s+=)")
+"""A line of TOML, and of no command."""
 _OF_SERVER = frozenset((
     "addr", "advertise-addr", "capture-session-ttl", "data-dir", "debug", "gc-ttl", "kv-client", "log-file",
     "log-level", "newarch", "owner-flush-interval", "per-table-memory-quota", "processor-flush-interval", "sorter",
@@ -203,9 +205,10 @@ def _copied(text: str) -> tuple[dict[str, Any], bool]:
     """The settings in a text that a page, a terminal or cdc.log has around them, and whether they are JSON."""
     if found := _OF_LOG.search(text):
         return parse_json(json.loads(f'"{found[1]}"')), True
-    if found := _URI.search(text):
-        return {"sink-uri": found[2]}, False
-    return parse_toml("\n".join("" if _OF_TERMINAL.fullmatch(line) else line for line in text.splitlines())), False
+    plain = "\n".join("" if _OF_TERMINAL.fullmatch(line) else line for line in text.splitlines())
+    uri = _URI.search(text)
+    found = {} if uri and not _IN_TOML.search(plain) else parse_toml(plain)
+    return ({"sink-uri": uri[2]} if uri else {}) | found, False
 
 
 def _several(name: str) -> DispatchError:
