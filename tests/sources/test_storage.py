@@ -538,6 +538,20 @@ def test_files_of_two_changefeeds_in_one_folder_are_told(trees: Path, tmp_path: 
     )
 
 
+@pytest.mark.parametrize("tree", ["small_csv_committs_oldvalue", "small_canal-json"])
+def test_a_folder_of_the_sink_with_other_names_is_refused(
+    spark: SparkSession, trees: Path, tmp_path: Path, tree: str
+) -> None:
+    """As values alone, a JSON file each would be of no order, and to record a topic is no advice for a folder."""
+    for path in (trees / tree).rglob("CDC*.*[vn]"):
+        to = tmp_path / path.relative_to(trees / tree).with_name(f"part-{path.name[-9:]}")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+    with pytest.raises(SourceError, match="has the folders of TiCDC's storage sink") as refused:
+        ticdc_lab.open(str(tmp_path), spark=spark)
+    assert "with the names of its files" in refused.value.hint and "part-0" in refused.value.message
+
+
 def test_zero_bytes_at_the_end_of_a_data_file_are_named(trees: Path, tmp_path: Path) -> None:
     """A crash of who copies the files leaves them; the records before are read."""
     folder = shutil.copytree(trees / "small_canal-json", tmp_path / "zeros")

@@ -45,6 +45,7 @@ from ticdc_lab.sources.storage_layout import (
     METADATA,
     Refused,
     StoragePlace,
+    has_its_folders,
     named_by_index,
     numbered_twice,
     place_of,
@@ -157,6 +158,12 @@ def misplaced(found: Listing, source: str, *, local: Path | None) -> SourceError
         return SourceError(
             f"{source} is no folder that TiCDC's storage sink wrote to: {where}{more}.",
             hint=f"Name that folder: ticdc-lab survey {first}",
+        )
+    if not found.places and (other := next((r for r in found.refused if has_its_folders(r.path)), None)):
+        return SourceError(
+            f"{source} has the folders of TiCDC's storage sink, but not the names of its data files, which give their "
+            f"order: {other.reason}.",
+            hint=f"Copy it again with the names of its files, with meta/ and {METADATA}.",
         )
     if local is None or not any(re.fullmatch(_OF_SINK, path.rsplit("/", 1)[-1]) for path in paths):
         return None

@@ -123,6 +123,14 @@ def place_of(path: str, *, date_separator: str = "auto") -> StoragePlace | Refus
     return _unknown(path)
 
 
+def has_its_folders(path: str) -> bool:
+    """Whether a file lies where a data file of a table version does, and is csv or JSON, also packed."""
+    folder, _, name = path.rpartition("/")
+    place = place_of(f"{folder}/CDC000001.json")
+    is_there = isinstance(place, StoragePlace) and place.version >= _FIRST_TSO
+    return is_there and re.search(r"(?i)\.(?:csv|json)l?(?:\.\w+)?$", name) is not None
+
+
 def _in_table(place: StoragePlace, folders: list[str], separator: str) -> StoragePlace | Refused:
     """``schema/table/version[/partition][/date]``, or ``table id/version[/partition][/date]``."""
     date = ""
