@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -562,6 +563,26 @@ def test_zero_bytes_at_the_end_of_a_data_file_are_named(trees: Path, tmp_path: P
     assert [r for r in found if not r["error_class"]] == whole
     [named] = [r for r in found if r["error_class"]]
     assert named["error_class"] == "zeroed-end" and "the last 4,096 bytes are zero" in named["reason"]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda whole: b"", lambda whole: whole[:500] + bytes(4_096)], ids=["empty", "zeros"]
+)
+def test_a_chain_of_images_across_a_damaged_file_is_a_warning_that_names_it(
+    spark: SparkSession, trees: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """As across a missing one; a broken chain in a stream whose files are whole stays an error."""
+    folder = shutil.copytree(trees / "small_canal-json", tmp_path / "damaged")
+    [bad] = folder.glob("shop/orders/470603993604161536/*/CDC*2.json")
+    bad.write_bytes(damage(bad.read_bytes()))
+    for cut in folder.glob("shop/audit/*/*/CDC*2.json"):
+        cut.write_bytes(b"".join(line for i, line in enumerate(cut.open("rb")) if i % 3))
+    found = ticdc_lab.open(str(folder), spark=spark).audit().frames["findings"]
+    by_table = {table: {*own["severity"]} for table, own in found.groupby("table")}
+    assert by_table == {"shop.orders": {"warning"}, "shop.audit": {"error"}}
+    of_gap = found[found["severity"] == "warning"]
+    named = f"it may lie in {bad.relative_to(folder)}, which could not be read in full"
+    assert all(said.endswith(named) for said in [*of_gap["cause"], *of_gap["message"]])
 
 
 @pytest.mark.parametrize("sent", [True, False])

@@ -314,7 +314,11 @@ class Recorded:
 
 def _named(lost: Sequence[LostFiles]) -> str:
     n = sum(of.n for of in lost)
-    return f"{lost[0].path}, which is missing" if n == 1 else f"{lost[0].path} or {n - 1} more missing files"
+    if n == 1:
+        return f"{lost[0].path}, which {'could not be read in full' if lost[0].is_there else 'is missing'}"
+    return (
+        f"{lost[0].path} or {n - 1} more {'missing or damaged' if any(of.is_there for of in lost) else 'missing'} files"
+    )
 
 
 def no_ints() -> Ints:

@@ -106,13 +106,14 @@ class CountedOffsets:
 
 
 class LostFiles(NamedTuple):
-    """Data files that a storage sink's stream misses at one place, as numbers of others or an index file show."""
+    """Data files that a storage sink's stream misses at one place, as other files or its own content show."""
 
     topic: str
     partition: int
     offset: int  # between the file before and the one behind
     path: str  # of the first
     n: int
+    is_there: bool = False  # one that could not be read in full: ``offset`` is the first place where it could not
 
 
 class LostSchema(NamedTuple):

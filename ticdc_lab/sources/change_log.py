@@ -132,6 +132,8 @@ class ChangeLog:
     """Whether a storage sink wrote it, which has no partitions."""
     lost_files: tuple[LostFiles, ...] = ()
     lost_schemas: tuple[LostSchema, ...] = ()
+    unread_files: tuple[LostFiles, ...] = ()
+    """Data files of a storage folder that could not be read in full; known once materialised."""
     strangers: tuple[str, ...] = ()
     """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None
@@ -251,13 +253,22 @@ class ChangeLog:
                 empty = self._empty()
             facts = LogFacts.read(gathered, firsts=self.firsts)
             facts = replace(
-                facts, defined=defined_in(self.known.tables), lost_files=self.lost_files,
-                lost_schemas=self.lost_schemas,
+                facts, defined=defined_in(self.known.tables),
+                lost_files=(*self.lost_files, *self.unread_files), lost_schemas=self.lost_schemas,
             )  # fmt: skip
             if empty is not None:
                 facts = replace(facts, offsets=ordered_offsets([facts.offsets, empty]))
             self._facts.append(facts if parts else facts.without_offsets_of(self.sample))
         return self._facts[0]
+
+    def _unread_files(self) -> tuple[LostFiles, ...]:
+        """As of ``unread_files``: changes may be missing there."""
+        if self._source is None or self._source.unread_files is None or not (self.counts and self.counts.quarantined):
+            return ()
+        columns = "partition", "offset", "error_class"
+        rows = self._refused(*columns) if self._files else [self.quarantine.select(*columns).toArrow()]
+        places = {at for r in rows for at in zip(r["partition"].to_pylist(), r["offset"].to_pylist(), strict=True)}
+        return self._source.unread_files({at for at in places if None not in at})
 
     def _empty(self) -> pa.Table | None:
         """Offsets of messages without key and value: they are read, so nothing is missing there."""
@@ -639,8 +650,9 @@ class ChangeLog:
         topics = {topic for topic, _ in firsts} - foreign.keys()
         by_topic = self._missing_by_topic(topics, found, late, gone) if len(topics) > 1 else {}
         return replace(
-            self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts, by_topic=by_topic
-        )
+            self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts, by_topic=by_topic,
+            unread_files=self._unread_files(),
+        )  # fmt: skip
 
     def _missing_by_topic(
         self, topics: Collection[str], lacking: Lacking, late: Lacking, gone: Lacking

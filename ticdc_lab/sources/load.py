@@ -490,6 +490,7 @@ def _listed_source(
         guesses=(*filter(None, (storage.without_data(found), storage.of_two_writers(found))), *reading.guesses),
         measure=partial(storage.size_of, found, local=local),
         shown=(*reading.shown, *storage.of_paths(found, settings)), lost_files=storage.missing_files(found, reading),
+        unread_files=partial(storage.unread_files, found),
         lost_schemas=storage.missing_schemas(found, reading),
         read_by=partial(_listed_source, spark, name, found, local),
     )  # fmt: skip

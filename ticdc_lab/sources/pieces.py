@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -91,6 +91,8 @@ class Source:
     read_by: Callable[[Settings], Source] | None = None
     """A storage folder, read by other settings without another listing."""
     lost_files: tuple[LostFiles, ...] = ()
+    unread_files: Callable[[Collection[tuple[int, int]]], tuple[LostFiles, ...]] | None = None
+    """Of a storage folder, by partitions and offsets in the quarantine: those that are there and are not whole."""
     lost_schemas: tuple[LostSchema, ...] = ()
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""

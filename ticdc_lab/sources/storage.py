@@ -14,7 +14,7 @@ import shlex
 import stat
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -354,6 +354,17 @@ def missing_files(found: Listing, reading: Reading) -> tuple[LostFiles, ...]:
                     rank = _first_rank(files) + sum((p.version, p.date, p.number) < at for p in files)
                     lose(told, numbers.get(told.stream, _NO_STREAM), rank, last + 1, told.number - last)
     return tuple(lost)
+
+
+def unread_files(found: Listing, refused: Collection[tuple[int, int]]) -> tuple[LostFiles, ...]:
+    """Data files that could not be read in full, by partitions and offsets of what is in the quarantine."""
+    streams, lost = [*streams_of(found.places).values()], dict[str, LostFiles]()
+    for partition, offset in sorted(refused):
+        rank = offset >> FILE_BITS
+        p = next(iter(streams[partition][rank - _first_rank(streams[partition]) :]), None)
+        if p is not None and p.kind == "data":  # the checkpoint is behind the last
+            lost.setdefault(p.path, LostFiles(found.topic, partition, offset, p.path, 1, is_there=True))
+    return tuple(lost.values())
 
 
 def lost_before(p: StoragePlace, topic: str, partition: int, rank: int, number: int, n: int) -> LostFiles:
