@@ -9,13 +9,13 @@ import random
 import re
 import shutil
 import subprocess
+import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import fastavro
 import pyarrow as pa
@@ -657,15 +657,21 @@ def of_file(path: Path, found: DumpFiles) -> list[dict[str, Any]]:
 # What the pages and connectors really write (their sources of November 2026).
 
 
-@pytest.mark.parametrize("codec", ["snappy", "zstandard", "lz4"])
+@pytest.mark.parametrize("codec", ["snappy", "zstandard", "lz4", "deflate"])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b"\xff" * len(b), lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b[:1] + b[2:] + b"x"]
+)
 @pytest.mark.parametrize("damaged", [None, 0, 1])
-def test_avro_in_a_codec_of_another_library_is_read(tmp_path: Path, codec: str, damaged: int | None) -> None:
+def test_avro_in_any_codec_is_read(
+    tmp_path: Path, codec: str, damage: Callable[[bytes], bytes], damaged: int | None
+) -> None:
     """Spark and Hive write snappy by themselves; a damaged block is named, and those before it are read."""
     value = b'{"n":"' + bytes(random.Random(7).choices(b"abcdef", k=90_000)) + b'"}'
     pack = {
-        "snappy": lambda b: pa.Codec("snappy").compress(b, asbytes=True) + crc32(b).to_bytes(4, "big"),
+        "snappy": lambda b: pa.Codec("snappy").compress(b, asbytes=True) + zlib.crc32(b).to_bytes(4, "big"),
         "zstandard": lambda b: zstandard.ZstdCompressor().compress(b),
         "lz4": lambda b: len(b).to_bytes(4, "little") + pa.Codec("lz4_raw").compress(b, asbytes=True),
+        "deflate": lambda b: zlib.compress(b, wbits=-15),
     }[codec]
 
     def numbered(n: int) -> bytes:
@@ -681,7 +687,7 @@ def test_avro_in_a_codec_of_another_library_is_read(tmp_path: Path, codec: str, 
     sync = bytes(range(16))
     blocks = [pack(text(value)), pack(text(b"{}"))]
     if damaged is not None:
-        blocks[damaged] = b"\xff" * len(blocks[damaged])
+        blocks[damaged] = damage(blocks[damaged])
     (file := tmp_path / "t+2+0000000007.avro").write_bytes(
         head + b"\0" + sync + b"".join(numbered(1) + text(block) + sync for block in blocks)
     )

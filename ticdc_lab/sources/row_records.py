@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BytesIO
 from itertools import islice, takewhile
 from typing import Any, BinaryIO
-from zlib import crc32
 
 import orjson
 
@@ -75,7 +75,10 @@ def _rows(file: BinaryIO) -> Iterator[Any]:
     for codec, unpack in (("snappy", _of_snappy), ("zstandard", _of_zstd), ("lz4", _of_lz4)):
         fastavro.read.BLOCK_READERS[codec] = partial(_block, unpack)
     file.seek(0)
-    yield from fastavro.reader(file)
+    try:
+        yield from fastavro.reader(file)
+    except (zlib.error, LookupError, ArithmeticError) as error:
+        raise ValueError(f"a block is damaged ({error})") from error
 
 
 def _block(unpack: Callable[[bytes], bytes], of: Any) -> BytesIO:
@@ -92,7 +95,7 @@ def _of_snappy(data: bytes) -> bytes:
     digits = [*takewhile(lambda byte: byte > 0x7F, data[:5])]
     size = sum((byte & 0x7F) << 7 * i for i, byte in enumerate((*digits, data[len(digits)])))
     text = _inflated("snappy", data[:-4], size)
-    if int.from_bytes(data[-4:], "big") != crc32(text):
+    if int.from_bytes(data[-4:], "big") != zlib.crc32(text):
         raise ValueError("a block's checksum does not fit what is in it")
     return text
 
@@ -106,7 +109,10 @@ def _inflated(codec: str, data: bytes, size: int) -> bytes:
 
     if size > _MOST_OF_BLOCK:
         raise ValueError(f"a block of {size:,} bytes; expected at most {_MOST_OF_BLOCK:,}")
-    return bytes(pa.Codec(codec).decompress(data, size, asbytes=True))
+    try:
+        return bytes(pa.Codec(codec).decompress(data, size, asbytes=True))
+    except OSError as error:
+        raise ValueError(str(error)) from None
 
 
 def _of_zstd(data: bytes) -> bytes:
