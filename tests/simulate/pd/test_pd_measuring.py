@@ -78,5 +78,5 @@ def test_counts_taken_when_somebody_looks_are_found(monkeypatch: pytest.MonkeyPa
         self.fresh_us = now_us + self.settings.counts_lag_us
 
     monkeypatch.setattr(Nodes, "expect_counts", expecting)
-    late = {"loss": 0.05, "counts_lag_us": 90_000}  # nearly a tick: nobody but a sample looks behind it
+    late = {"loss": 0.05, "counts_lag_us": 90_000}  # nearly a tick: only a sample looks behind it
     assert course(busy(WATCHES[0], **late)) != course(busy(WATCHES[1], **late))
