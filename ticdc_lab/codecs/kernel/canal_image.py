@@ -278,7 +278,7 @@ def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
 
 @part
 def _as_typed(b: np.ndarray, p: int, end: int, j: int, image: int, st: State) -> tuple[int, int, bool]:
-    """Read columns while each is, byte for byte, as TiCDC writes it, and its type near behind that of the one before.
+    """Read columns while each is, byte for byte, as TiCDC writes it, and its type near behind the one before.
 
     The first type comes behind the last one: TiCDC writes types in any order.
 
