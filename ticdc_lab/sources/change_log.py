@@ -586,6 +586,7 @@ class ChangeLog:
                     source.require_unchanged(stamps)
                     found = self._by_workers(beside, with_images and images)
                 if found.counts != counts:
+                    shutil.rmtree(beside, ignore_errors=True)  # another question would find it there
                     raise source.has_changed(self.source)
                 made[with_images and images] = found
                 return found

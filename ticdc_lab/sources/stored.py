@@ -95,8 +95,10 @@ PACKED_OF_A_KEY = 1 << 24
 
 _COUNTERS = 1 << 12
 
-HELD = 1_000
-"""Offsets whose messages stay once they are decoded again, at most, in all partitions: some ten MB."""
+HELD, HELD_TIMES = 1_000, 4
+"""Offsets whose messages stay once they are decoded again, at most, in all partitions: some ten MB; and for how
+many of the last questions.
+"""
 
 
 @contextmanager
@@ -231,12 +233,12 @@ class StoredEvents:
 
     def _named(self, again: Again, near: Stretches) -> pa.Table:
         """Few messages, as findings name them: they are decoded again for the first question about them."""
-        for known, events in again.held:
+        for known, events in [*again.held]:
             if _are_within(near, known):
                 return events.filter(lie_in(events["offset"], near))
         read = MadeByWorkers(self.spark, again.shares, lambda share: again.near(share, near), arrow_schema(DECODED))
         events = read.found(lambda batches: batches, read.schema)
-        again.held.append((near, events))
+        again.held[:] = [*again.held, (near, events)][-HELD_TIMES:]
         return events
 
     def in_memory(self, columns: Sequence[str]) -> pa.Table:
