@@ -90,6 +90,7 @@ class RecordedTopic:
         self._last: dict[Place, tuple[int, str]] = {}
         self._at: dict[Path, tuple[int, int, bytes]] = {}
         self._sizes: dict[Path, tuple[int, int]] = {}
+        self._is_held_back = False  # whether the last record of a file is not read yet, as it may continue
         self._look()
 
     @property
@@ -162,16 +163,17 @@ class RecordedTopic:
         if self.grows:
             self._look_again()
         clock: tuple[float, int] | None = None
-        whole = True
+        whole = is_unproven = True
         while True:
-            before, greatest, is_read = Counter(self._refused), dict[Place, int](), False
             begun = dict[Place, tuple[int, str]]()
             for at, position in self.positions.items():
                 offset, digest = self._last.get(at, (-1, ""))
                 begun[at] = position, digest if offset == position - 1 else ""
-            for messages, bad in self._still_there() if self.grows else self._read():
-                is_read = True
-                refused = self._not_before(bad, before if whole else Counter())
+            if whole:
+                at_first, greatest, is_unproven = begun, dict[Place, int](), True
+            before = Counter(self._refused) if whole else Counter[str]()
+            found = self._still_there(before) if self.grows else self._without(self._read(), before)
+            for messages, refused in found:
                 parts = [messages] if self._speed is None else self._by_time(messages, self._speed)
                 for part in parts:
                     new = self._behind(part, begun, greatest)
@@ -184,8 +186,9 @@ class RecordedTopic:
                         if ahead_s > 0:
                             self._sleep(ahead_s)
                     yield new, refused if part is parts[-1] else None
-            if whole and is_read:
-                self._require_not_shorter(begun, greatest)
+            if is_unproven and not self._is_held_back:
+                self._require_not_shorter(at_first, greatest)
+                is_unproven = False
             if once or not self.grows:
                 return
             until = self._now() + POLL_S
@@ -243,6 +246,11 @@ class RecordedTopic:
             hint="Restore it, or watch it into another folder: --state OTHER. What was found stays in this one.",
         )
 
+    def _without(self, found: Iterator[Read], before: Counter[str]) -> Iterator[Read]:
+        """What was read, without what is no message and was refused before; takes that from ``before``."""
+        for messages, bad in found:
+            yield messages, self._not_before(bad, before)
+
     def _not_before(self, refused: pa.RecordBatch | None, before: Counter[str]) -> pa.RecordBatch | None:
         """What was not refused before; takes what was from ``before``."""
         if refused is None or not refused.num_rows:
@@ -290,10 +298,10 @@ class RecordedTopic:
             for messages, refused in found:
                 yield messages.cast(MESSAGES_FORM), refused
 
-    def _still_there(self) -> Iterator[Read]:
+    def _still_there(self, before: Counter[str]) -> Iterator[Read]:
         """What was appended, unless a file was moved away since it was listed."""
         try:
-            yield from self._appended()
+            yield from self._appended(before)
         except OSError as error:
             raise self._gone(error) from None
 
@@ -301,21 +309,27 @@ class RecordedTopic:
         why = error.message if isinstance(error, SourceError) else f"{error.filename}: {error.strerror}"
         return NoAnswerError(f"{self.name} cannot be read any more: {why}", hint=f"ls -l {shlex.quote(self.name)}")
 
-    def _appended(self) -> Iterator[Read]:
-        """What was appended since the last look, up to the last whole record; what is no text in lines, as a whole."""
+    def _appended(self, before: Counter[str]) -> Iterator[Read]:
+        """What was appended since the last look, up to the last whole record; what is no text in lines, as a whole.
+
+        Such a file that comes later is read once it is still. ``before`` as of :meth:`_without`.
+        """
+        is_first, self._is_held_back = not self._sizes, False
         for file in self._files:
             status, (first, lines_before, _) = file.stat(), self._at.get(file, (0, 0, b""))
             seen, now = self._sizes.get(file), (status.st_size, status.st_mtime_ns)
             self._sizes[file] = now
             if not self._is_in_lines(file):
-                if seen is None or (seen == now and first != now[0]):  # else it is still written
-                    yield from self._read_file(file)
+                if is_first or (seen == now and first != now[0]):  # else it is still written
+                    yield from self._without(self._read_file(file), Counter(self._refused) if first else before)
                     self._at[file] = now[0], 0, b""
             elif now[0] > first:
                 form = self._forms.get(str(file.resolve()))
                 last, tail = _whole_records(file, first, now[0], form and form[0], is_idle=seen == now)
+                self._is_held_back |= last < now[0]
                 if last > first:
-                    yield from self._read_file(file, first=first, last=last, lines_before=lines_before)
+                    found = self._read_file(file, first=first, last=last, lines_before=lines_before)
+                    yield from self._without(found, before)
                     with file.open("rb") as opened:
                         opened.seek(first)
                         [(_, n_lines)] = lines_begun(opened, [last], form[0]) if form else [(last, 0)]
