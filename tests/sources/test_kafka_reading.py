@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -194,6 +195,21 @@ def test_a_broker_that_never_answers_a_request_ends_the_wait(servers: str, monke
         of._admin = Mute()
         with pytest.raises(SourceError, match="no answer to a request for offsets"):
             of.at(0, [("t", 0)])
+
+
+def test_of_several_topics_the_one_that_is_not_there_is_named() -> None:
+    """As after one of them was deleted."""
+    unknown = 'KafkaError{code=UNKNOWN_TOPIC_OR_PART,val=3,str="Broker: Unknown topic or partition"}'
+
+    class Forgetful:
+        def list_topics(self, name: str, **_: Any) -> Any:
+            told = SimpleNamespace(error=unknown if name == "gone" else None, partitions={0: None})
+            return SimpleNamespace(topics={name: told})
+
+    with TopicReader(topics_of("kafka://h:1/first,gone,last")) as of:
+        of._admin = Forgetful()
+        with pytest.raises(NoTopicError, match=r"h:1 has no topic gone \("):
+            of.places()
 
 
 @pytest.mark.parametrize(

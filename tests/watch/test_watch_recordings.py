@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from conftest import ROOT, golden
 
 from ticdc_lab.cli import main
-from ticdc_lab.errors import NoAnswerError, SourceError
+from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError
 from ticdc_lab.watch import recorded, running
 from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.running import Watch
@@ -115,6 +115,52 @@ def test_lines_of_a_terminal_do_not_shift_what_is_appended_behind_them(tmp_path:
     assert [(m["offset"], m["value"] + b"\n") for m in followed(file, grow)] == [*enumerate(some[:9])]
 
 
+@pytest.mark.parametrize("name", ["canal-json.kcat-f.txt", "canal-json.console-all.txt", "canal-json.jsonl.gz"])
+def test_a_followed_dump_whose_last_record_was_read_is_resumed(name: str) -> None:
+    """It may continue, so that the second look alone reads it: the dump is no shorter one."""
+    clock = [0.0]
+
+    def begun() -> RecordedTopic:
+        def sleep(seconds: float) -> None:
+            clock[0] += 10.0
+
+        given = OPTIONS.get(name, {})
+        return RecordedTopic(str(DUMPS / name), follow=True, options=given, now=lambda: clock[0], sleep=sleep)
+
+    def read(source: RecordedTopic, positions: dict[tuple[str, int], int]) -> list[int]:
+        found, looks = list[int](), 0
+        for messages, _ in source.batches(positions, once=False):
+            found += messages["offset"].to_pylist()
+            looks += not messages.num_rows
+            if looks == 4:
+                break
+        return found
+
+    first, again = begun(), begun()
+    assert read(first, {})
+    again.resume(first.cursor())
+    assert not read(again, dict(first.positions)) and again.positions == first.positions
+
+
+def test_a_packed_recording_that_grows_gives_each_line_once(tmp_path: Path) -> None:
+    """It is read as a whole each time, and one that comes later once nothing writes it any more."""
+    some, folder = lines(6), tmp_path / "log"
+    folder.mkdir()
+    parts = [gzip.compress(b"".join(part)) for part in ([*some[:2], b"{no\n"], some[2:4], [*some[4:], b"{no\n"])]
+    (folder / "t-1.jsonl.gz").write_bytes(parts[0])
+
+    def grow(n: int) -> bool:
+        if n == 1:
+            (folder / "t-1.jsonl.gz").write_bytes(parts[0] + parts[1])
+        if n in (3, 4):
+            (folder / "t-2.jsonl.gz").write_bytes(parts[2][: 40 if n == 3 else None])
+        return n < 8
+
+    seen = list(followed(folder, grow))
+    assert len([m for m in seen if "reason" not in m]) == len(some)
+    assert [m["value"] for m in seen if "reason" in m] == [b"{no"] * 2
+
+
 def test_a_file_that_comes_to_a_folder_is_read_and_a_rotated_one_goes_on(tmp_path: Path) -> None:
     """`dump` becomes `dump.1`, and a new file continues: nothing is read twice or left out."""
     some = (DUMPS / "canal-json.kcat-J.jsonl").read_bytes().splitlines(keepends=True)
@@ -191,6 +237,81 @@ def test_a_watch_of_a_followed_dump_ends_with_its_findings(tmp_path: Path) -> No
         assert done.exit_code in (0, 1), done.output
         seen.append(json.loads(done.stdout)["unchecked"].get("quarantined", 0))
     assert seen == [0, 0]
+
+
+def test_a_line_that_is_no_message_is_counted_where_reading_ends_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no offset by which it would be read again, as messages are."""
+    for name in ("POLL_S", "IDLE_S"):
+        monkeypatch.setattr(recorded, name, 0.0)
+    monkeypatch.setattr(running, "RETRY_S", 0.0)
+    appended, failures = RecordedTopic._appended, [OSError(5, "Input/output error", "t.jsonl")]
+
+    def torn(self: RecordedTopic, before: Any) -> Iterator[Any]:
+        for found in appended(self, before):
+            yield found
+            if failures:
+                raise failures.pop()
+
+    monkeypatch.setattr(RecordedTopic, "_appended", torn)
+    file, some = tmp_path / "t.jsonl", lines(40)
+    file.write_bytes(b"".join([*some, b"{no\n"]))
+    with Watch(str(file), str(tmp_path / "state"), follow=True) as watch:
+        while (failures or watch.view.counts.messages < 41) and not watch.wait(0.01):
+            pass
+    assert counted(watch)[2] == 1
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_topic_that_is_deleted_beside_another_ends_the_watch(
+    lasts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of the other still come, so that a look alone shows it; a broker may forget it once."""
+    for name in ("POLL_S", "IDLE_S"):
+        monkeypatch.setattr(recorded, name, 0.0)
+    monkeypatch.setattr(running, "RETRY_S", 0.0)
+    monkeypatch.setattr(running, "LOOK_S", -1.0)
+    file, asked, said, batches = tmp_path / "t.jsonl", list[int](), list[str](), RecordedTopic.batches
+    file.write_bytes(b"".join(lines(20)))
+
+    def spans(self: RecordedTopic) -> dict[Any, Any]:
+        asked.append(1)
+        if len(asked) > 2 if lasts else len(asked) == 3:
+            raise NoTopicError("127.0.0.1:9092 has no topic gone (Broker: Unknown topic or partition).")
+        return {}
+
+    def asks_first(self: RecordedTopic, positions: Any, *, once: bool) -> Iterator[Any]:
+        self.spans()  # as a topic does
+        yield from batches(self, positions, once=once)
+
+    monkeypatch.setattr(RecordedTopic, "spans", spans)
+    monkeypatch.setattr(RecordedTopic, "batches", asks_first)
+    watch = Watch(str(file), str(tmp_path / "state"), follow=True, said=said.append)
+    if lasts:
+        with pytest.raises(NoTopicError, match="has no topic gone"):
+            watch.run()
+        assert len(asked) == 2 + running.RETURNS and watch.view.trouble.startswith("The watch ended: ")
+        assert len(said) == 1 and "has no topic gone" in said[0]
+    else:
+        watch.run(stopped=lambda: len(asked) > 6)
+        assert not watch.view.trouble and said[1:] == [f"{file} answers again."]
+
+
+def test_a_watch_that_is_ended_while_it_waits_says_no_more_that_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends at once, and `status` shows why nothing was read, and not that it is asked again."""
+    file, state = tmp_path / "t.jsonl", str(tmp_path / "state")
+    file.write_bytes(b"".join(lines(20)))
+    watched(file, tmp_path / "state")
+    said = list[str]()
+    watch = Watch(str(file), state, follow=True, said=said.append)
+    monkeypatch.setattr(RecordedTopic, "_look_again", lambda self: (_ for _ in ()).throw(NoAnswerError("It is away.")))
+    watch.run(stopped=lambda: bool(said))
+    assert said == [f"It is away. It is asked again every {running.RETRY_S:.0f} s."]
+    shown = CliRunner().invoke(main, ["watch", "status", "--state", state]).stdout
+    assert "  It is away.\n" in shown and "asked again" not in shown
 
 
 def test_a_watch_reports_once_what_it_waits_for_and_that_it_ended(

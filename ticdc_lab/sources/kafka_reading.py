@@ -15,7 +15,7 @@ import time
 from base64 import urlsafe_b64decode
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -168,16 +168,18 @@ class TopicReader:
 
     def ids(self) -> dict[str, str]:
         """What distinguishes a topic from an earlier one of its name; none if the broker does not report it."""
-        admin, kafka = self._connected(), library()
+        admin, kafka, found = self._connected(), library(), dict[str, str]()
         if self._says_ids:
             try:
                 asked = admin.describe_topics(kafka.TopicCollection(list(self.topics.names)), request_timeout=2.0)
-                return {name: str(found.result(ANSWER_S).topic_id) for name, found in asked.items()}
+                for name, answer in asked.items():
+                    found[name] = str(answer.result(ANSWER_S).topic_id)
+                return found
             except TimeoutError:
                 self._says_ids = False
             except kafka.KafkaException as error:
                 if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self.explained(str(error.args[0])) from None
+                    raise self.explained(str(error.args[0]), *[n for n in asked if n not in found][:1]) from None
                 self._says_ids = False
         return {}
 
@@ -384,9 +386,10 @@ class TopicReader:
                 continue
         return None
 
-    def explained(self, said: str) -> Exception:
-        """An error of librdkafka as one of this package, without secrets."""
-        return self.topics.explained(RuntimeError(said)) or SourceError(f"{self.topics.source}: {said}")
+    def explained(self, said: str, *names: str) -> Exception:
+        """An error of librdkafka as one of this package, without secrets: of some topics, or of all."""
+        topics = replace(self.topics, names=names or self.topics.names)
+        return topics.explained(RuntimeError(said)) or SourceError(f"{self.topics.source}: {said}")
 
     def places(self) -> list[Place]:
         """Every partition of the topics; raises as :meth:`spans` does."""
@@ -403,7 +406,7 @@ class TopicReader:
                     if time.monotonic() > until:
                         raise self.explained(f"code=_TIMED_OUT {(self._trouble or [str(error)])[-1]}") from None
             if topic.error is not None:
-                raise self.explained(str(topic.error))
+                raise self.explained(str(topic.error), name)
             found += [(name, partition) for partition in sorted(topic.partitions)]
         return sorted(found)
 

@@ -186,14 +186,18 @@ class Watch:
                         break
                 except SourceError as error:
                     silent, no_topic = isinstance(error, NoAnswerError), isinstance(error, NoTopicError)
-                    returns = RETURNS if silent else returns - no_topic
+                    returns = (returns if self.view.trouble and not silent else RETURNS) - no_topic
                     if self._once or not self._source.grows or not (silent or (no_topic and returns)):
                         self._show_trouble(f"The watch ended: {error.message}")
                         raise
                     if not self.view.trouble:
                         self._said(f"{error.message} It is asked again every {RETRY_S:.0f} s.")
                     self._show_trouble(f"{error.message} It is asked again every {RETRY_S:.0f} s.")
-                    self._stop.wait(RETRY_S)
+                    until = time.monotonic() + RETRY_S
+                    while not self._ended(stopped) and time.monotonic() < until:
+                        self._stop.wait(STEP_S)
+                    if self._ended(stopped):
+                        self._show_trouble(error.message)
         finally:
             self._source.close()
             self._folder.close()
@@ -204,6 +208,12 @@ class Watch:
         with suppress(SourceError):  # the folder cannot be written: what ends the watch names it
             self._folder.show(shown_as_json(view))
         self.view = view
+
+    def _answers(self) -> None:
+        """Report that the source answers, if it did not before."""
+        if self.view.trouble:
+            self._said(f"{self.source} answers again.")
+            self._show_trouble("")
 
     def _ended(self, stopped: Callable[[], bool]) -> bool:
         return self._stop.is_set() or stopped()
@@ -270,9 +280,7 @@ class Watch:
         looked, pause_s = -LOOK_S, JUDGE_S
         for messages, bad in self._source.batches(self._positions, once=self._once):
             at = clock()
-            if self.view.trouble:
-                self._said(f"{self.source} answers again.")
-                self._show_trouble("")
+            self._answers()
             if messages.num_rows:
                 held.append(messages)
             elif not held:  # behind what was taken: what is not yet would be skipped if reading fails
@@ -280,7 +288,8 @@ class Watch:
             if bad is not None and bad.num_rows:
                 refused.append(bad)
             is_much = sum(map(len, held)) >= ROWS_AT_ONCE or sum(b.nbytes for b in held) >= BYTES_AT_ONCE
-            if (held or refused) and (is_much or not messages.num_rows or at - stepped > STEP_S):
+            # what is no message has no offset by which it would be read again
+            if (held or refused) and (is_much or refused or not messages.num_rows or at - stepped > STEP_S):
                 self._step(held, refused)
                 held, refused, stepped = [], [], clock()
             self._lost = {p: before.get(p, 0) + self._source.lost.get(p, 0) for p in {*before, *self._source.lost}}
@@ -366,11 +375,17 @@ class Watch:
             self._marked_ms[at] = now_ms if ms is None else min(ms, now_ms)  # another machine's clock may be ahead
 
     def _look(self) -> bool:
-        """Ask what only the broker knows; whether it has partitions that are not read yet."""
+        """Ask what only the broker knows; whether it has partitions that are not read yet.
+
+        Raises SourceError: a topic is not there any more, which who reads another one does not hear.
+        """
         try:
             spans, ids = self._source.spans(), self._source.ids()
+        except NoTopicError:
+            raise
         except SourceError:  # reading reports it if it lasts
             return False
+        self._answers()
         for topic, known in self._ids.items():
             if ids.get(topic, known) != known:
                 raise _created_anew(topic)
