@@ -203,8 +203,8 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
 
 def _copied(text: str) -> tuple[dict[str, Any], bool]:
     """The settings in a text that a page, a terminal or cdc.log has around them, and whether they are JSON."""
-    if found := _OF_LOG.search(text):
-        return parse_json(json.loads(f'"{found[1]}"')), True
+    if logged := _OF_LOG.search(text):
+        return parse_json(json.loads(f'"{logged[1]}"')), True
     plain = "\n".join("" if _OF_TERMINAL.fullmatch(line) else line for line in text.splitlines())
     uri = _URI.search(text)
     found = {} if uri and not _IN_TOML.search(plain) else parse_toml(plain)
