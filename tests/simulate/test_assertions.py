@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.ledger import Total
 from ticdc_lab.machines.machine import KEPT_STATE, Reason
 from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl
+from ticdc_lab.simulate.scheduler.executor import WRITING
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
+from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor, WriterMeasures
 from ticdc_lab.simulate.trace import Row
 
 MS = 1_000
@@ -74,10 +79,42 @@ def judged(rows: Sequence[Row], *assertions: str, end_ms: int = 10_000, events: 
     """Outcomes of assertions over a run of two captures and two tables."""
     lines = ["model: scheduler", "until: 10s", "cluster: {captures: 2, tables: 2}", f"events: [{events}]", "assert:"]
     scenario = scenario_from_text("\n".join([*lines, *[f"  - {{{a}}}" for a in assertions]]))
-    judge = Judge(scenario.assertions, scenario.model.facts(scenario.cluster, scenario.events))
+    facts = scenario.model.facts(scenario.cluster, scenario.events)
+    assert isinstance(facts, SchedulerFacts)
+    judge, auditor = Judge(scenario.assertions, facts), Writers(facts)
+    facts.auditor = cast(SchedulerMonitor, auditor)
     for row in rows:
         judge.see(row)
+        auditor.look()
     return judge.end(end_ms * MS)
+
+
+class Writers:
+    """In place of the auditor of a run: it counts the time with two writers, and with none, from the facts."""
+
+    def __init__(self, facts: SchedulerFacts) -> None:
+        self.facts = facts
+        self.writers: dict[str, list[str]] = {}
+        self.double, self.idle = Total(), Total()
+
+    def look(self) -> None:
+        at_us = self.facts.at_us
+        for key in sorted({*self.writers, *self.facts.keys}):
+            entry = self.facts.keys.get(key)
+            writers = [a for a, s in entry.states.items() if s in WRITING] if entry else []
+            if writers or key in self.writers:
+                self.writers[key] = writers
+                self.double.put(key, len(writers) > 1, at_us)
+                self.idle.put(key, not writers and int(key.partition("[")[0]) in self.facts.wanted, at_us)
+
+    @property
+    def since_us(self) -> dict[str, int]:
+        self.look()
+        return self.double.since_us
+
+    def until(self, at_us: int) -> WriterMeasures:
+        self.look()
+        return WriterMeasures(overlap_us=self.double.until(at_us), gap_us=self.idle.until(at_us))
 
 
 HELD = {

@@ -288,7 +288,8 @@ def _values_in_lines(file: str, head: bytes) -> str:
 def _of_operators(file: str, head: bytes) -> str:
     """TiCDC's own log, and what Prometheus gives: both are about a changefeed, and have no message."""
     if _OWN_LOG.search(head):
-        return f"It is TiCDC's own log. To read it beside a topic: ticdc-lab why SOURCE --cdc-log {file}"
+        command = "ticdc-lab why SOURCE --cdc-log " + file
+        return f"It is TiCDC's own log. To read it beside a topic: {command}"
     if _METRICS.search(head):
         return (
             "It resembles metrics of Prometheus, which contain no change and which no command reads. Record the topic: "

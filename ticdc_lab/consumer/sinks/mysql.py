@@ -395,7 +395,7 @@ class MySQLSink:
         if self.own in {c.name[0] for c in changes}:
             raise SourceError(
                 f"{self.name} keeps the state of the replay in {self.own}, which the log has tables in.",
-                hint="Name another database at the end of the URL, or none: it is then _ticdc_lab.",
+                hint="Name another database in mysql://HOST:PORT/DATABASE, or none: it is then _ticdc_lab.",
             )
         for schema in sorted({c.name[0] for c in changes if c.kind in ("create", "rename")} - made):
             self._make_database(schema)  # the log may begin after it was made
