@@ -205,6 +205,7 @@ def test_a_small_log_has_a_brief_jvm(monkeypatch: pytest.MonkeyPatch, size: int,
     asked: dict[str, Any] = {}
     monkeypatch.setattr(choosing, "size_bytes", lambda _: size)
     monkeypatch.setattr(engine_room, "session", lambda *_, **given: asked.update(given))
+    monkeypatch.setattr(engine_room, "has_jvm", lambda _: False)  # of a session that is not started here
     with click.Context(click.Command("audit")) as context:
         context.meta["ticdc_lab.engine"] = "spark"
         common.session_of("a.jsonl")

@@ -370,13 +370,13 @@ def test_a_log_of_which_nothing_can_be_decoded_is_not_clean(tmp_path):
     assert said.exit_code == 2 and "Cannot write" in said.stderr and "--debug" not in said.stderr
 
 
-def test_an_unread_message_alone_exits_as_an_audit_does(tmp_path):
+def test_an_unread_message_alone_exits_as_an_audit_does(spark, tmp_path):
     """0, and counted: it is no finding, and a pipeline that accepts none sees it in the JSON."""
     raw, log = gzip.decompress(golden("messages_simple_small.jsonl.gz").read_bytes()), tmp_path / "t.jsonl"
     some = [line for line in map(json.loads, raw.splitlines()) if line["partition"] == 0][:60]
     some.append(some[-1] | {"offset": some[-1]["offset"] + 1, "value": "eyJicm9rZW4iOg=="})
     log.write_text("".join(json.dumps(line) + "\n" for line in some))
-    audit = CliRunner().invoke(main, ["audit", str(log)])
+    audit = CliRunner().invoke(main, ["audit", str(log)], obj=spark)
     watch = CliRunner().invoke(main, ["watch", str(log), "--once", "--json", "--state", str(tmp_path / "state")])
     assert (watch.exit_code, json.loads(watch.stdout)["unchecked"]) == (audit.exit_code, {"quarantined": 1})
     assert audit.exit_code == 0 and "1 unread message" in audit.stdout
