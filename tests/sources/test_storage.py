@@ -565,6 +565,18 @@ def test_zero_bytes_at_the_end_of_a_data_file_are_named(trees: Path, tmp_path: P
     assert named["error_class"] == "zeroed-end" and "the last 4,096 bytes are zero" in named["reason"]
 
 
+def require_named(folder: Path, file: Path, why: str, spark: SparkSession) -> None:
+    """Broken chains across a file are warnings that name it; one in a stream whose files are whole is an error."""
+    for cut in folder.glob("shop/audit/*/*/CDC*2.json"):
+        cut.write_bytes(b"".join(line for i, line in enumerate(cut.open("rb")) if i % 3))
+    found = ticdc_lab.open(str(folder), spark=spark).audit().frames["findings"]
+    by_table = {table: {*own["severity"]} for table, own in found.groupby("table")}
+    assert by_table == {"shop.orders": {"warning"}, "shop.audit": {"error"}}
+    of_gap = found[found["severity"] == "warning"]
+    named = f"it may lie in {file.relative_to(folder)}, {why}"
+    assert all(said.endswith(named) for said in [*of_gap["cause"], *of_gap["message"]])
+
+
 @pytest.mark.parametrize(
     "damage", [lambda whole: b"", lambda whole: whole[:500] + bytes(4_096)], ids=["empty", "zeros"]
 )
@@ -575,14 +587,7 @@ def test_a_chain_of_images_across_a_damaged_file_is_a_warning_that_names_it(
     folder = shutil.copytree(trees / "small_canal-json", tmp_path / "damaged")
     [bad] = folder.glob("shop/orders/470603993604161536/*/CDC*2.json")
     bad.write_bytes(damage(bad.read_bytes()))
-    for cut in folder.glob("shop/audit/*/*/CDC*2.json"):
-        cut.write_bytes(b"".join(line for i, line in enumerate(cut.open("rb")) if i % 3))
-    found = ticdc_lab.open(str(folder), spark=spark).audit().frames["findings"]
-    by_table = {table: {*own["severity"]} for table, own in found.groupby("table")}
-    assert by_table == {"shop.orders": {"warning"}, "shop.audit": {"error"}}
-    of_gap = found[found["severity"] == "warning"]
-    named = f"it may lie in {bad.relative_to(folder)}, which could not be read in full"
-    assert all(said.endswith(named) for said in [*of_gap["cause"], *of_gap["message"]])
+    require_named(folder, bad, "which could not be read in full", spark)
 
 
 @pytest.mark.parametrize("sent", [True, False])
@@ -594,14 +599,7 @@ def test_a_chain_of_images_across_a_missing_file_is_a_warning_that_names_it(
     folder = shutil.copytree(trees / "small_canal-json", tmp_path / "gone")
     [gone] = folder.glob("shop/orders/470603993604161536/*/CDC*2.json")
     gone.unlink()
-    for cut in folder.glob("shop/audit/*/*/CDC*2.json"):
-        cut.write_bytes(b"".join(line for i, line in enumerate(cut.open("rb")) if i % 3))
-    found = ticdc_lab.open(str(folder), spark=spark).audit().frames["findings"]
-    by_table = {table: {*own["severity"]} for table, own in found.groupby("table")}
-    assert by_table == {"shop.orders": {"warning"}, "shop.audit": {"error"}}
-    of_gap = found[found["severity"] == "warning"]
-    named = f"it may lie in {gone.relative_to(folder)}, which is missing"
-    assert all(said.endswith(named) for said in [*of_gap["cause"], *of_gap["message"]])
+    require_named(folder, gone, "which is missing", spark)
 
 
 def test_a_missing_schema_file_is_named_and_what_it_defines_is_not_judged(
