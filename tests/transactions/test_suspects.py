@@ -116,3 +116,11 @@ def test_what_is_missing_at_an_end_has_no_suspects(spark: SparkSession, tmp_path
     offsets = sorted(m["offset"] for m in json_lines(SMALL) if m["partition"] == 2)
     log = without(tmp_path, spark, (2, offsets[0 if sides == "first" else -1]))
     assert "suspects" not in log.transactions().frames
+
+
+def test_the_count_of_chains_that_are_not_listed_names_no_place(spark: SparkSession, tmp_path: Path) -> None:
+    """An audit that lists one finding of each guarantee counts the others, without evidence."""
+    few = without(tmp_path, spark, (1, 213), (1, 214), (1, 215)).audit(most=1).frames
+    chains = few["findings"][few["findings"]["guarantee"] == "row_images_chain"]
+    assert chains["evidence"].isna().tolist() == [False, True]
+    assert few["suspects"]["by_chain"].map(len).any()

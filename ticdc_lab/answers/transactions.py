@@ -123,7 +123,8 @@ def likeliest_first(torn: pd.DataFrame, s: Summary) -> pd.DataFrame:
     and in that gap; those that have one come first.
     """
     chains = s.findings[s.findings["guarantee"] == "row_images_chain"].to_dict("records")
-    ends = [(f["table"], f["partition"], [(e["offset"], e["commit_ts"]) for e in f["evidence"]]) for f in chains]
+    known = [(f, f["evidence"]) for f in chains if f["evidence"] is not None]  # the count of others has none
+    ends = [(f["table"], f["partition"], [(e["offset"], e["commit_ts"]) for e in events]) for f, events in known]
     spans = [(t, p, min(at), max(at)) for t, p, at in ends if len(at) > 1 and all(None not in one for one in at)]
 
     def explains(r: Mapping[Any, Any]) -> list[str]:

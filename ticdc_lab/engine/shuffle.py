@@ -11,6 +11,7 @@ A kernel is a function over Arrow batches. Three ways lead rows to it, and a cal
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from math import ceil
+from pathlib import Path
 from threading import Event, Lock
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +37,7 @@ from ticdc_lab.engine.giving_up import still_wanted, unless
 from ticdc_lab.engine.json_lines import batches_of
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.sessions import computes_here, has_jvm, is_sail, parallelism
+from ticdc_lab.errors.whole_files import room_for
 
 Batches = Iterator[pa.RecordBatch]
 Kernel = Callable[[Batches], Batches]
@@ -57,6 +61,9 @@ PACKED_BUCKETS = 64
 
 ROWS_A_BUCKET = 1 << 19
 """Packed rows of a bucket, about, where there are more of them: some 30 MB, held twice or so by a task."""
+
+ROWS_HERE = 1 << 20
+"""Rows that a thread of this process groups by key at once: 64 MB, held three times or so."""
 
 ROWS_A_TASK = 1 << 22
 """Packed rows of a task, about: Spark sorts their packs by bucket in 250 MB of its memory, and spills what has none."""
@@ -333,16 +340,59 @@ def by_key_here(
 ) -> pa.Table:  # fmt: skip
     """:func:`by_key` beside the embedded engine, at once and in this process: ``rows`` of a few numbers each.
 
-    Of these only ``some`` are sorted.
+    Of these only ``some`` are sorted. More rows than :data:`ROWS_HERE` a core are first laid apart by key into
+    temporary files, from which each thread takes one bucket after the other: memory does not grow with the log.
     """
+    cores, keys = parallelism(rows.spark), [key, *order]
+    if rows.rows > cores * ROWS_HERE:
+        with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder, room_for(folder, keep=True):
+            buckets = min(cores * ceil(rows.rows / ROWS_HERE / cores), _MOST)
+            laid = rows.found(_laid_apart(Path(folder), key, buckets), _LAID)
+            each = [partial(_bucket_of_files, laid, i, rows.schema, some, keys) for i in range(buckets)]
+            return by_threads(rows.spark, each, kernel, form)
     whole = some(rows.found(lambda batches: batches, rows.schema)).combine_chunks()
-    bucket = bucket_of(whole[key], cores := parallelism(rows.spark))
+    bucket = bucket_of(whole[key], cores)
     at, ends = np.argsort(bucket, kind="stable"), np.cumsum(np.bincount(bucket, minlength=cores))
 
     def own(of: npt.NDArray[np.int64]) -> Batches:
-        yield from _sorted(whole.take(pa.array(of)), [key, *order])
+        yield from _sorted(whole.take(pa.array(of)), keys)
 
     return by_threads(rows.spark, [partial(own, of) for of in np.split(at, ends[:-1])], kernel, form)
+
+
+_LAID = pa.schema([("file", pa.string()), ("batch", pa.int64()), (_BUCKET, pa.int64())])
+"""Where rows of a bucket lie: in a batch of a file."""
+
+
+def _laid_apart(folder: Path, key: str, buckets: int) -> Kernel:
+    """Write rows into a file of the folder, a batch for the rows of each bucket among some; :data:`_LAID`."""
+
+    def run(batches: Batches) -> Batches:
+        file, filled = folder / uuid4().hex, list[int]()
+        with pa.OSFile(str(file), "wb") as opened:
+            out = None
+            for held in several_at_once(batches):
+                out = out or pa.ipc.new_file(opened, held[0].schema)
+                for bucket, own in _apart(held, key, buckets):
+                    out.write_batch(own)
+                    filled.append(bucket)
+            if out is not None:
+                out.close()
+        yield pa.record_batch([[str(file)] * len(filled), range(len(filled)), filled], schema=_LAID)
+
+    return run
+
+
+def _bucket_of_files(
+    laid: pa.Table, bucket: int, form: pa.Schema, some: Callable[[pa.Table], pa.Table], order: Sequence[str]
+) -> Batches:
+    """Rows of a bucket in order, which :func:`_laid_apart` wrote."""
+    own, found = laid.filter(pc.equal(laid[_BUCKET], bucket)), list[pa.RecordBatch]()
+    for file, at in groupby(zip(*own.select(["file", "batch"]).to_pydict().values(), strict=True), lambda p: p[0]):
+        with pa.OSFile(file) as opened:
+            written = pa.ipc.open_file(opened)
+            found += [written.get_batch(i) for _, i in at]
+    yield from _sorted(some(pa.Table.from_batches(found, form)).combine_chunks(), order)
 
 
 # Rows in packs, on their way between tasks of Spark.
@@ -401,20 +451,25 @@ def bucket_of(key: pa.Array | pa.ChunkedArray, buckets: int) -> npt.NDArray[np.u
 
 def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordBatch:
     """Rows in Arrow's form, a bucket as one value."""
+    sink, at, filled = pa.BufferOutputStream(), [0], list[int]()
+    for i, own in _apart(held, key, buckets):
+        sink.write(own.serialize())
+        at.append(sink.tell())
+        filled.append(i)
+    places = pa.py_buffer(np.array(at, dtype=np.int32))
+    packs = pa.BinaryArray.from_buffers(pa.binary(), len(filled), [None, places, sink.getvalue()])
+    return pa.record_batch([pa.array(filled, pa.int32()), packs], names=[_BUCKET, "pack"])
+
+
+def _apart(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows of each bucket that has any."""
     rows = pa.Table.from_batches(held).combine_chunks()
     assert not rows[key].null_count, f"{key} has nulls, which have no hash"
     bucket = bucket_of(rows[key], buckets)
     (whole,) = rows.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks().to_batches()
     n = np.bincount(bucket, minlength=buckets)
     ends = np.cumsum(n).tolist()
-    filled = np.flatnonzero(n)
-    sink, at = pa.BufferOutputStream(), [0]
-    for i in filled.tolist():
-        sink.write(whole.slice(ends[i] - int(n[i]), int(n[i])).serialize())
-        at.append(sink.tell())
-    places = pa.py_buffer(np.array(at, dtype=np.int32))
-    packs = pa.BinaryArray.from_buffers(pa.binary(), len(filled), [None, places, sink.getvalue()])
-    return pa.record_batch([pa.array(filled, pa.int32()), packs], names=[_BUCKET, "pack"])
+    yield from ((i, whole.slice(ends[i] - int(n[i]), int(n[i]))) for i in np.flatnonzero(n).tolist())
 
 
 # How rows are sorted.
