@@ -24,7 +24,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.engine import speeds
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.places import Size
-from ticdc_lab.sources.survey import Found, _of_counts, _rows_by_table, survey
+from ticdc_lab.sources.survey import HEAD, Found, _of_counts, _rows_by_table, survey
 from ticdc_lab.widgets.source_bar import SourceBar
 
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
@@ -103,6 +103,18 @@ def test_each_kind_of_place_is_told(classic: SparkSession, tmp_path: Path) -> No
     assert storage.size.messages is not None and not storage.size.is_exact
     classic.catalog.dropTempView("recorded_topic")
     messages.unpersist()
+
+
+def test_of_a_storage_folder_files_are_read_until_there_are_enough_messages(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The first file of a part is not all of it; a guess by the size that is too small does not stay."""
+    shutil.unpack_archive(golden("storage_small.tar.gz"), tmp_path)
+    found = survey(spark, str(tmp_path / "storage" / "small_csv"))
+    assert found.seen > HEAD and len(found.tables) == 7 and not found.is_whole
+    assert "all read" not in found.words
+    fewer = replace(found, size=replace(found.size, messages=found.seen - 1))
+    assert f"at least {found.seen:,} messages (read)" in fewer.words
 
 
 def test_where_nothing_is_the_error_says_what_was_expected(spark: SparkSession) -> None:

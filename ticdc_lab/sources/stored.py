@@ -20,7 +20,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -415,6 +415,15 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
+def _at_least(n: int, found: Batches) -> Batches:
+    """The first batches, until they have ``n`` rows: fewer are all there are."""
+    for batch in found:
+        yield batch
+        n -= batch.num_rows
+        if n <= 0:
+            return
+
+
 def decoding(
     source: Source,
     protocol: str,
@@ -438,7 +447,7 @@ def decoding(
 
         def of_files(batches: Batches, held: Held | None = None, arrived: object = None) -> Batches:
             found = keyed(whole(batches), known.handles, images=images) if known.handles else whole(batches)
-            return found if first is None else islice(found, 1)
+            return found if first is None else _at_least(first, found)
 
         return of_files
 

@@ -103,6 +103,8 @@ class Found:
         about = "" if self.size.is_exact or self.is_whole else "about "
         if self.is_whole and not self.size.is_exact:
             n, how = self.seen + self.undecoded, "all read"
+        elif n is not None and not self.size.is_exact and n < self.seen + self.undecoded:
+            about, n, how = "at least ", self.seen + self.undecoded, "read"  # more than a guess by the size
         size = [f"{about}{_messages(n)} ({how})" if n is not None else f"messages: {how}"]
         size += [_bytes(b)] if b is not None else []
         if self.overview is not None and self.overview.bytes is not None:
