@@ -12,6 +12,7 @@ from test_admin_events import admin
 from tiny_logs import ddl, found, mark, row
 
 from ticdc_lab.audit import GUARANTEES, audit, checks_possible
+from ticdc_lab.audit.guarantees.rows import APART
 from ticdc_lab.errors import ContractError, ProtocolError, StreamingError
 from ticdc_lab.events.schema import FINDINGS
 
@@ -248,6 +249,18 @@ def test_a_cause_turns_a_move_into_a_warning_that_says_so(spark):
         ),
         ("warning", "s.a", "the row moves from partition 0 to 1 because the table is dispatched by ts"),
     ]
+
+
+def test_a_row_in_two_topics_is_said_to_be_in_both(spark):
+    """Neither a move from partition 0 to 0, nor a repeat there; a rule of one topic explains neither."""
+    events = [row(0, 0, 1), row(0, 0, 1) | {"topic": "u"}, row(2, 1, 2, "update") | {"topic": "u"}]
+    frame = events_frame(spark, events).transform(
+        audit, protocol="open-protocol", checks=["rows_stay_in_one_partition"]
+    )
+    assert {(f.severity, f.cause, f.message) for f in frame.collect()} == {
+        ("error", APART, "changes of the row are in topic t partition 0 and in topic u partition 0"),
+        ("error", APART, "changes of the row are in topic t partition 0 and in topic u partition 2"),
+    }
 
 
 def test_a_move_that_does_not_follow_the_rule_stays_an_error(spark):

@@ -30,6 +30,7 @@ from ticdc_lab.events.arrays import Bools, Ints
 
 MOVED = "the row moves"
 COPIED = "a change is delivered again in another partition"
+APART = "changes of a row are in two topics"
 UNSPLIT = "an update changes the key, and the changefeed does not split it (output-raw-change-event)"
 OLD_VALUES_OFF = "old values may have been off then"
 
@@ -48,6 +49,7 @@ _CHANGED = (
         VIOLATED: _CHANGED,
         MOVED: _CHANGED,
         COPIED: _CHANGED,
+        APART: "If two changefeeds wrote these topics, put the recordings of each topic into a folder, and audit each.",
         UNSURE: "Give the changefeed's file, which shows the rule: ticdc-lab audit {source} --changefeed FILE",
         UNSPLIT: (
             "If consumers need the order of a key, set output-raw-change-event = false in the changefeed's "
@@ -62,7 +64,12 @@ def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
     """
     at = np.flatnonzero(s.keyed & (s.former >= 0) & (s.c.place != s.c.place[s.former]))
     home, leaves, first = s.former[at], s.leaves[at], s.first_here[at]
-    here, there = s.partition[at], s.partition[home]
+    here, there, apart = s.partition[at], s.partition[home], s.topic[home] != s.topic[at]
+    topics = np.array(s.promises.topic, dtype=str)[s.place]
+    in_both = sentence(
+        "changes of the row are in topic ", topics[home], " partition ", there, " and in topic ", topics[at],
+        " partition ", here, cause=APART,
+    )  # fmt: skip
     moved = sentence("the row moves from partition ", there, " to ", here, cause=MOVED)
     copied = sentence(
         "a change first delivered in partition ", there, " is delivered again in ", here,
@@ -75,13 +82,13 @@ def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
         cause=UNSPLIT,
     )  # fmt: skip
     # a rule places the rows of one topic; what leaves its key has no rule to follow
-    by_rule = first & ~leaves & (s.topic[home] == s.topic[at])
+    by_rule = first & ~leaves & ~apart
     # a rule that may move rows (ts, a column) puts them by the number of partitions
     untried = by_rule & s.promises.recorded.is_part[s.place[at]]
     return RowFindings(
         at, at,
         severity=np.where(leaves | untried, WARNING, ERROR),
-        message=chosen((leaves, left), (first, moved), otherwise=copied),
+        message=chosen((apart, in_both), (leaves, left), (first, moved), otherwise=copied),
         evidence=[s.change(home), s.change(at)],
         moved_from=np.where(by_rule, home, -1),
     )  # fmt: skip
