@@ -41,7 +41,7 @@ def test_restored_transactions_show_nothing_wrong_and_exit_code_0(spark: SparkSe
     faults = ("--pause", "1=10:200", "--processes", "2", "--crash", "0=50:80")
     done = consumer(spark, "--policy", "strict", "--strategy", "ts", "--partitions", "4", *faults)
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("No policy ever shows a state that never existed.")
+    assert done.stdout.startswith("strict never shows a state that never existed.")
 
 
 @pytest.mark.parametrize(

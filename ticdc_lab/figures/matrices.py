@@ -445,8 +445,9 @@ def _finding_of_anomalies(a: pd.DataFrame, policies: Sequence[str], columns: int
     total = a.groupby("policy")["n"].sum()
     clean = [p for p in policies if not int(total[p])]
     where = f" in any of {columns} settings" if columns > 1 else ""
+    alone = len(policies) == 1
     if len(clean) == len(policies):
-        return f"No policy ever shows a state that never existed{where}"
+        return f"{f'{label(clean[0])} never' if alone else 'No policy ever'} shows a state that never existed{where}"
     shares = {str(p): max(_share(cell) for _, cell in mine.groupby("_column")) for p, mine in a.groupby("policy")}
     worst = max(policies, key=lambda p: (shares[p], int(total[p])))
     most = int(a[a["policy"] == worst].groupby("_column")["n"].sum().max())
@@ -458,6 +459,6 @@ def _finding_of_anomalies(a: pd.DataFrame, policies: Sequence[str], columns: int
     else:
         shows = f"{label(worst)} shows {'most: ' if others else ''}{never}"
     if not clean:
-        return f"No policy is safe here; {shows}"
+        return shows if alone else f"No policy is safe here; {shows}"
     who = " and ".join(label(p) for p in clean) if len(clean) < 3 else f"{len(clean)} of {len(policies)} policies"
     return f"{who} never {'shows' if len(clean) == 1 else 'show'} a wrong state{where}; {shows}"
