@@ -88,6 +88,9 @@ def compared(
         words = f"The logs differ: {', '.join(unequal)}; {count(n, 'row change')} {between} were compared."
     moved = totals[_MOVED]
     details = [f"{count(moved, 'change lies', 'changes lie')} in another partition there."] if moved else []
+    unlike = n - totals[_SAME]
+    if len(examples) < unlike:
+        details.append(f"{len(examples):,} of these {unlike:,} changes are listed.")
     several = examples["several"].dropna() if "several" in examples else examples.iloc[:0]
     audits = " or ".join(f"ticdc-lab audit {shlex.quote(shown_source(s))}" for s in sources)
     if len(several):
