@@ -787,8 +787,22 @@ def test_a_stall_shows_in_the_times_of_the_broker(spark: SparkSession, tmp_path:
         framed = Log(replace(log.change_log, _files=()), tmp_path).why(stall_s=30).frame
         place.unlink()
         found = log.why(stall_s=30).frame
+        by_broker = log.why(stall_s=0.2)
+    assert (by_broker.frame["step_s"] < 0.2).all() and by_broker.frame["stood_s"].is_monotonic_decreasing
+    assert f"stalled longest, {by_broker.frame['stood_s'].max():.3f} s by the broker's time" in by_broker.finding
+    assert "+00:00" not in " ".join(by_broker.details)
     pd.testing.assert_frame_equal(found, framed, check_dtype=False)
     assert len(found) and found["stood_s"].min() > 60 and found["since"].notna().all()
+
+
+def test_without_partitions_nothing_is_whole_that_may_lie_in_several(spark: SparkSession, tmp_path: Path) -> None:
+    """Each answer from watermarks names the assumption; how many partitions a transaction touches is unknown."""
+    values = [base64.b64decode(m["value"]) for m in json_lines("messages_canal-json-tidb_small.jsonl.gz")]
+    (tmp_path / "values.txt").write_bytes(b"\n".join(values) + b"\n")
+    with closing(ticdc_lab.open(str(tmp_path / "values.txt"), spark=spark)) as log:
+        for answer in (log.watermarks(), log.why(), log.transactions()):
+            assert ", if all its messages are of one partition" in answer.finding
+        assert "touch more than one" not in log.transactions().finding
 
 
 def test_a_partition_that_the_broker_delayed_alone_stalls_alone(spark: SparkSession, tmp_path: Path) -> None:

@@ -226,6 +226,8 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
         == "None of 3 transactions is pending, and none is known to be torn (1 message is unknown); 0 % touch more "
         "than one partition"
     )
+    unplaced = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), placed=False)
+    assert title(unplaced).startswith("None of 3") and "touch more than one" not in title(unplaced)
     gaps = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" except for data", gaps=True)
     assert title(gaps) == (
         "No transaction is pending, but those beside missing offsets may be torn; 0 % touch more than one partition"

@@ -17,7 +17,7 @@ from ticdc_lab.answers.watermarks import without_the_last, without_watermark
 from ticdc_lab.encode.export import write
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import clock_words, tso_words
-from ticdc_lab.facts.limits import not_known
+from ticdc_lab.facts.limits import if_alone, not_known
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.transaction_spans import transactions_finding
 from ticdc_lab.tables.browse import MessagePage, commit_ts_span
@@ -55,12 +55,13 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     if not n:
         return Answer("transactions", _QUESTION, "The log contains no transaction.", frames)
     total = s.transaction_totals.iloc[0]
-    qualified, torn, unmarked = not_known(s.counts), s.suspects, _unmarked(s)
+    torn, unmarked = s.suspects, _unmarked(s)
     n_torn = 0 if torn is None else torn["commit_ts"].nunique()
     lost, details = _lost(s.findings), []
     found = transactions_finding(
-        total, qualified=qualified, torn=n_torn, lane=s.lane, unmarked=unmarked, lost=bool(lost)
-    )
+        total, qualified=_qualified(s), torn=n_torn, lane=s.lane, unmarked=unmarked, lost=bool(lost),
+        placed="partition" not in s.lost,
+    )  # fmt: skip
     words = f"{found}."
     if torn is None and int(total["pending"]) and not (unmarked or s.of_storage or lost):
         is_whole = s.counts is not None and not s.counts.lacking + s.counts.files and "offset" not in s.lost
@@ -91,10 +92,16 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
 def spans(s: Summary, *, totals: pd.DataFrame, scope: str = "") -> Figure:
     """The picture of its transactions; ``totals``: what the title counts, ``scope``: of what, where not of the log."""
     return figures.transaction_spans(
-        s.transactions, totals=totals, scope=scope, qualified=not_known(s.counts), lane=s.lane, unmarked=_unmarked(s),
+        s.transactions, totals=totals, scope=scope, qualified=_qualified(s), lane=s.lane, unmarked=_unmarked(s),
+        placed="partition" not in s.lost,
         at_least=s.suspects is not None and _is_cut(s.suspects, s),
         gaps=s.suspects is None and s.counts is not None and s.counts.lacking > 0,
     )  # fmt: skip
+
+
+def _qualified(s: Summary) -> str:
+    """What a sentence about whole transactions must add."""
+    return f"{not_known(s.counts)}{if_alone(s.lost)}"
 
 
 _NAMED, _LIKELY = 3, 5

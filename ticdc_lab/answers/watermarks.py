@@ -16,9 +16,9 @@ from ticdc_lab.answers import summary
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import POINTS, Summary, exact, is_small, small
 from ticdc_lab.errors.redaction import shown_source
-from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, physical_ms, tso_words
+from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, compose, physical_ms, tso_words
 from ticdc_lab.facts.laggards import spans_of, values_of
-from ticdc_lab.facts.limits import but_for, not_known
+from ticdc_lab.facts.limits import but_for, if_alone, not_known
 from ticdc_lab.facts.stalls import CANNOT_TELL, CAUSES, RESTART, SENT, SentAgain, sent_again, stall_causes, stalls_of
 from ticdc_lab.facts.watermarks import Rhythm, progress_of, rhythm_of, topics_of
 from ticdc_lab.figures.figure import Figure
@@ -147,8 +147,7 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
             f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} above their tables' resolved_ts"
         )
     stated_ts = f" (resolved_ts {least})" if with_ts else ""
-    alone = ", if all its messages are of one partition" if "partition" in s.lost else ""
-    return f"It is complete up to {clock_words(least)}{stated_ts}{but_for(s.counts)}{alone}{beyond}."
+    return f"It is complete up to {clock_words(least)}{stated_ts}{but_for(s.counts)}{if_alone(s.lost)}{beyond}."
 
 
 def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:
@@ -175,7 +174,8 @@ def stalls(
 ) -> Answer:  # fmt: skip
     """Why resolved_ts stalled: each stall, what may have held it, and what the log cannot show.
 
-    ``found``: :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first. ``stall_s``: seconds without a step that
+    ``found``: :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first (by the broker's time if only that is
+    above ``stall_s``). ``stall_s``: seconds without a step that
     count as a stall. ``rhythm``: how the watermarks usually step. ``qualified``: what the sentence must add
     (:func:`ticdc_lab.facts.limits.not_known`). ``early_ends``: partitions whose watermarks end before the topic's.
     ``partitions``: all of them with their ``resolved_ts``; those that never had one are the first sentence.
@@ -211,7 +211,8 @@ def stalls(
     limits = [*dict.fromkeys(f"{c['cause']}: the log cannot show {c['cannot_tell']}." for c in causes), *early_ends]
     if none:
         return Answer("why", question, none + repeated, {"stalls": _caused(listed)}, limits, details, values)
-    stalled = f"Watermarks of this log stalled {count(len(found), 'time')} for more than {stall_s:g} s{qualified}"
+    times = f"{'' if len(found) < _STALLS else 'at least '}{count(len(found), 'time')}"
+    stalled = f"Watermarks of this log stalled {times} for more than {stall_s:g} s{qualified}"
     still = found[found["next_ts"].isna()]
     worst = (still if len(still) else found).iloc[0]
     likeliest, who, step = worst["causes"][0], _standing(worst, stall_s), f"{worst['step_s']:,.3f} s"
@@ -268,7 +269,8 @@ def _stall_lines(row: Mapping[Any, Any], stall_s: float) -> list[str]:
     until = (
         "to the end of the log, its newest row" if pd.isna(row["next_ts"]) else f"to {tso_words(int(row['next_ts']))}"
     )
-    stood = "" if pd.isna(row["stood_s"]) else f", {row['stood_s']:.3f} s by the broker's time since {row['since']}"
+    since = "" if pd.isna(row["stood_s"]) else clock_words(compose(pd.Timestamp(row["since"]).value // 1_000_000))
+    stood = since and f", {row['stood_s']:.3f} s by the broker's time since {since}"
     at = tso_words(int(row["held_ts"]))
     lines = [f"Topic {row['topic']}, {_standing(row, stall_s)}: stalled at {at}, {until}: {row['step_s']:.3f} s{stood}"]
     for cause in row["causes"]:
@@ -299,7 +301,7 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
     said = read_cdc_log(cdc_log) if cdc_log else None
     rhythm = rhythm_of(log.change_log.facts)
     least_s = rhythm.stall_s if stall_s is None else stall_s
-    of, by = log.change_log, ["step_s", "topic", "held_ts", "everywhere"]
+    of, by = log.change_log, ["topic", "held_ts", "everywhere"]
     files, s = of.files, log.summary_of("facts")
     again: dict[tuple[str, int], SentAgain] = {}
     most = f"{summary.AT_ONCE:,} messages"
@@ -318,9 +320,12 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
             every = exact(stalls_of(files, of.facts, stall_s=least_s, shorter=shorter_too, arrivals=of.arrivals()))
         else:
             told = stall_causes(log.events, stall_s=least_s, shorter=shorter_too, arrivals=of.messages)
-            every = small(told if compares else told.orderBy(F.desc_nulls_first(by[0]), *by[1:]).limit(_STALLS))
-    rows = every[every["is_stall"].astype(bool)]
-    rows = rows.sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
+            length = F.when(F.col("step_s") > least_s, F.col("step_s")).otherwise(F.col("stood_s"))
+            every = small(told if compares else told.orderBy(F.desc_nulls_first(length), *by).limit(_STALLS))
+    rows = every[every["is_stall"].astype(bool)].sort_values(by, kind="stable")
+    length_s = rows["step_s"].where(rows["step_s"] > least_s, rows["stood_s"])  # the one that the answer gives
+    rows = rows.loc[length_s.sort_values(ascending=False, na_position="first", kind="stable").index]
+    rows = rows.reset_index(drop=True)
     shorter = rows.iloc[:0]
     if again:
         steps, stalled = ([*f[["topic", "held_ts"]].itertuples(index=False, name=None)] for f in (every, rows))
@@ -329,8 +334,8 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
         few = few.sort_values(["topic", "held_ts", "next_ts"], ignore_index=True)
         rows, shorter = _restarted(rows, again), _restarted(few, again)
     answer = stalls(
-        rows.head(_STALLS), stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,
-        partitions=s.partitions, of_storage=s.of_storage, shorter=shorter.head(_STALLS),
+        rows.head(_STALLS), stall_s=least_s, rhythm=rhythm, qualified=f"{not_known(log.counts)}{if_alone(s.lost)}",
+        early_ends=s.early_ends, partitions=s.partitions, of_storage=s.of_storage, shorter=shorter.head(_STALLS),
     )  # fmt: skip
     answer = replace(answer, limits=[*answer.limits, *not_compared])
     return answer if said is None else beside_cdc_log(answer, said, log.audit(messages=False).frame)

@@ -226,6 +226,11 @@ def not_known(counts: Counts | None) -> str:
     return f" ({missing} is unknown)" if (missing := missing_data(counts)) else ""
 
 
+def if_alone(lost: Collection[str]) -> str:
+    """What a sentence must add that relies on watermarks where the source does not name partitions."""
+    return ", if all its messages are of one partition" if "partition" in lost else ""
+
+
 def missing_data(counts: Counts | None) -> str:
     """What is known to be missing; empty if nothing is."""
     if counts is None:

@@ -25,7 +25,7 @@ MOST = 40
 
 def transaction_spans(
     sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = "",
-    lane: str = "partition", at_least: bool = False, unmarked: str = "", gaps: bool = False,
+    lane: str = "partition", at_least: bool = False, unmarked: str = "", gaps: bool = False, placed: bool = True,
 ) -> Figure:  # fmt: skip
     """Draw transactions as bars over partitions.
 
@@ -40,7 +40,7 @@ def transaction_spans(
         Words after the finding where the totals are not of the whole log.
     torn
         commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
-    qualified, lane, unmarked
+    qualified, lane, unmarked, placed
         As of :func:`transactions_finding`.
     at_least
         Whether the log has more gaps than ``gap_partitions`` names.
@@ -84,7 +84,9 @@ def transaction_spans(
     words = [f"{pd.Timestamp(ms, unit='ms'):%H:%M:%S.%f}"[:-3] for ms in at]
     fig.update_yaxes(title_text=f"transactions by commit time ({zone()})", tickvals=ticks, ticktext=words)
     total = totals.iloc[0]
-    told = transactions_finding(total, qualified=qualified, torn=beside, lane=lane, unmarked=unmarked, gaps=gaps)
+    told = transactions_finding(
+        total, qualified=qualified, torn=beside, lane=lane, unmarked=unmarked, gaps=gaps, placed=placed
+    )
     if beside:
         told = f"{'At least ' if at_least else ''}{count(beside, 'transaction')} may be torn. {told}"
     if torn:
@@ -131,7 +133,7 @@ def _torn(n: int, of: int) -> str:
 
 def transactions_finding(
     total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition", unmarked: str = "",
-    gaps: bool = False, lost: bool = False,
+    gaps: bool = False, lost: bool = False, placed: bool = True,
 ) -> str:  # fmt: skip
     """How many transactions are pending, spread and repeated, from a row of totals.
 
@@ -141,9 +143,10 @@ def transactions_finding(
     how many may be torn, which another sentence reports: the others are counted. ``lane``: what its messages lie
     in: partitions, or streams of files. ``unmarked``: why none can be judged whole, as the begin of a sentence.
     ``gaps``: offsets are missing, and ``torn`` is not known. ``lost``: whether another sentence reports lost changes.
+    ``placed``: whether the source names partitions; how many of them a transaction touches is unknown otherwise.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
-    spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
+    spread = f"; {percent(int(total['spread']), n)} touch more than one {lane}" if placed else ""
     rest, other = n - torn, "other" if torn else "one"
     whole = f"the other {rest:,} transactions are not pending" if torn else f"none of {n:,} transactions is pending"
     if rest < 2:
@@ -157,7 +160,7 @@ def transactions_finding(
         all_of = "the one transaction" if n == 1 else f"any of {n:,} transactions"
         qualified, state = "", f"{unmarked}, so it is not known whether {all_of} is whole"
     again = f", {count(repeats, 'change was', 'changes were')} delivered again" if repeats else ""
-    return f"{state[0].upper()}{state[1:]}{qualified}; {spread}{again}"
+    return f"{state[0].upper()}{state[1:]}{qualified}{spread}{again}"
 
 
 def _note(sample: pd.DataFrame, n: int, *, waits: bool) -> str:
