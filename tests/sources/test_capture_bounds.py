@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
-from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import Source, capture
 from ticdc_lab.sources.load import _capture_at_url, open_source
 from ticdc_lab.sources.pieces import read_piece
@@ -82,14 +81,13 @@ def test_a_gz_is_inflated_as_zlib_does_whatever_is_wrong_with_it() -> None:
 
 
 def test_a_line_too_long_behind_a_url_is_one_row_of_quarantine(classic: SparkSession, tmp_path: Path) -> None:
-    """Plain or gzip."""
+    """Plain or gzip, or both in one folder."""
     raw = b"\n".join([line(0), line(1, 3_000), line(2)])
     (tmp_path / "a.jsonl").write_bytes(raw)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(raw))
     for name in ("a.jsonl", "b.jsonl.gz"):
         assert counted(_capture_at_url(classic, (tmp_path / name).as_uri(), 1_000)) == (2, ["too-large"])
-    with pytest.raises(SourceError, match="side by side"):
-        _capture_at_url(classic, tmp_path.as_uri(), 1_000)
+    assert counted(_capture_at_url(classic, tmp_path.as_uri(), 1_000)) == (4, ["too-large"] * 2)
 
 
 def counted(source: Source) -> tuple[int, list[str]]:

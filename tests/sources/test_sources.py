@@ -27,6 +27,7 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources import open_source, pieces
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
+from ticdc_lab.watch.running import Watch
 
 NAME = "messages_canal-json-tidb_small.jsonl.gz"
 Lines = list[bytes]
@@ -331,20 +332,28 @@ def test_what_is_no_source_is_a_clear_error(spark: SparkSession, tmp_path: Path,
     empty = write("empty.jsonl", b"")
     (tmp_path / "folder").mkdir()
     unknown = write("known/by/nobody.xls", b"x")
-    write("both/a.jsonl", LINES[0])
-    write("both/b.jsonl.gz", LINES[1])
     for path, said in (
         (str(tmp_path / "nowhere.jsonl"), "does not exist"),
         (empty, "is empty"),
         (str(tmp_path / "folder"), "no data file"),
         (unknown, "nobody.xls"),
-        (str(tmp_path / "both"), "side by side"),
     ):
         with pytest.raises(SourceError, match=said) as e:
             load(spark, path)
         assert path in str(e.value)
     with pytest.raises(SourceError, match="kind"):
         load(spark, empty, source_kind="tape")
+
+
+def test_a_folder_of_plain_and_gzip_files_is_read_as_by_a_watch(
+    spark: SparkSession, tmp_path: Path, write: Callable[..., str]
+) -> None:
+    """By its name, each file; a writer may pack a file when it is full, beside one that still grows."""
+    write("both/a.jsonl", b"\n".join(LINES[:20]) + b"\n")
+    write("both/b.jsonl.gz", gzip.compress(b"\n".join(LINES[20:]) + b"\n"))
+    log, watch = load(spark, str(tmp_path / "both")), Watch(str(tmp_path / "both"), str(tmp_path / "state"), once=True)
+    watch.run()
+    assert log.events.count() == watch.view.counts.messages == 40 and not log.quarantine.count()
 
 
 def test_a_folder_of_two_kinds_says_what_is_in_it(

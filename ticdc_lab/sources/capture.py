@@ -153,11 +153,11 @@ def read_lines(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.R
 
 
 def read_contents(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """As :func:`read_gzip`, of gzip files that the engine brings (columns ``content``, ``file``)."""
+    """As :func:`read_gzip` or :func:`read_whole`, of files that the engine brings (columns ``content``, ``file``)."""
     for batch in batches:
         for content, name in zip(batch.column("content"), batch.column("file").to_pylist(), strict=True):
             with pa.BufferReader(content.as_buffer()) as file:
-                yield from read_gzip(file, name, line)
+                yield from (read_gzip if name.endswith(".gz") else read_whole)(file, name, line)
 
 
 def read_gzip(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:

@@ -300,8 +300,6 @@ def _known_table(spark: SparkSession, name: str) -> Source:
 
 
 def _capture_source(spark: SparkSession, source: str, files: list[Path], line: int) -> Source:
-    if len({f.suffix == ".gz" for f in files}) > 1:
-        raise _mixed(source)
     return _of_pieces(
         source, spark, pieces.of_lines(files), sum(f.stat().st_size for f in files), kind="capture",
         measure=partial(size_of_lines, files), left_out=left_out(source), line=line,
@@ -389,8 +387,6 @@ def _stored(store: Store) -> list[Stored]:
 
 
 def _capture_in_store(spark: SparkSession, store: Store, stored: list[Stored], line: int) -> Source:
-    if len({store.named(f.path).endswith(".gz") for f in stored}) > 1:
-        raise _mixed(store.shown)
     n_bytes = sum(f.size for f in stored)
     if is_sail(spark):
         store = store.copied([f.path for f in stored])
@@ -410,10 +406,7 @@ def _capture_at_url(spark: SparkSession, url: str, line: int) -> Source:
     """Lines of plain files, and gzip files as they are: the engine's own reader ends at the first that is damaged."""
     text = spark.read.text(url, lineSep="\n")
     files = text.inputFiles()
-    zipped = sum(f.endswith(".gz") for f in files)
-    if zipped not in (0, len(files)):
-        raise _mixed(url)
-    if zipped:
+    if any(f.endswith(".gz") for f in files):
         whole = spark.read.format("binaryFile").load(url)
         contents = whole.select("content", F.col("path").alias("file"))
         return Source(
@@ -435,13 +428,6 @@ def _uncompared(files: Sequence[object], why: str) -> tuple[str, ...]:
     return (
         f"Whether its {len(files):,} files contain some messages twice was not looked for, as {why}: each message "
         "counts as often as it is there.",
-    )
-
-
-def _mixed(source: str) -> SourceError:
-    return SourceError(
-        f"{source} contains gzip and plain capture files side by side.",
-        hint="Load them one by one, or unpack the *.gz files first: gunzip FILE",
     )
 
 
