@@ -21,6 +21,7 @@ from conftest import ROOT, golden
 from stored import VERSION, put, put_data, put_schema, whole_folder
 from watched_logs import FORM, audited
 
+import ticdc_lab
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events import FILE_BITS
@@ -267,6 +268,7 @@ def test_what_cannot_be_checked_is_named(trees, tmp_path):
     own = sorted(p for p in files if "orders/470603993604161536/CDC" in p)
     first, second, third = own
     others = {p: c for p, c in files.items() if not re.match(r"shop/orders/\d+/CDC", p)}
+    index_alone = min(p for p in files if "shop/orders/" in p and "/CDC" in p and "meta" not in p)
     root = written(tmp_path, others | {first: files[first]})
 
     def nothing() -> None:
@@ -282,7 +284,8 @@ def test_what_cannot_be_checked_is_named(trees, tmp_path):
     assert {c: r.split(":")[0] for c, r in refused.items()} == {
         "late-file": second, "replaced-file": first, "unknown-file": "shop/orders/notes.txt",
     }  # fmt: skip
-    assert len([e for e in found if e["error_class"]]) == 3 and sum(folder.lost.values()) == 1
+    assert len([e for e in found if e["error_class"]]) == 3
+    assert [of.path for of in folder.lost_files] == [index_alone, second] and sum(folder.lost.values()) == 2
     counted = absorbed(WatchState(), pa.Table.from_pylist(found, FORM), Watched("csv", is_folder=True))[1]
     assert counted.quarantined == dict.fromkeys(refused, 1)
 
@@ -524,6 +527,67 @@ def test_a_missing_data_file_is_named_as_by_an_audit(trees: Path, tmp_path: Path
     said = CliRunner().invoke(main, ["watch", "status", "--state", state]).stdout
     assert ("missing in shop/" in said) == bool(lost) and "offset 1" not in said
     assert "read up to shop/orders/470603993773506560/" in said
+
+
+def _zeroed(raw: bytes) -> bytes:
+    """What a crash of the machine leaves."""
+    return raw[: len(raw) // 2] + bytes(len(raw) - len(raw) // 2)
+
+
+def _with_another_line(raw: bytes) -> bytes:
+    lines = raw.splitlines(keepends=True)
+    lines[len(lines) // 2] = b"#" * 40 + b"\n"
+    return b"".join(lines)
+
+
+DAMAGE = {
+    "empty": lambda _: b"", "cut": lambda raw: raw[: len(raw) * 2 // 3], "zeroed": _zeroed, "a line": _with_another_line
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", [CANAL, CSV])
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_data_file_is_treated_as_by_an_audit(trees: Path, tmp_path: Path, tree: str, how: str) -> None:
+    """What it may explain is a warning that names it; all that can be read of it is read, the rest is in quarantine,
+    and the notes of both name the file once.
+    """
+    root = shutil.copytree(trees / tree, tmp_path / "damaged")
+    path = min(p for p in root.glob("shop/orders/470603993604161536/**/CDC*1.*") if p.suffix != ".index")
+    path.write_bytes(DAMAGE[how](path.read_bytes()))
+    own, log = path.relative_to(root).as_posix(), ticdc_lab.open(str(root))
+    answer, counts = log.audit(), log.change_log.counts
+    audited = Counter((f["guarantee"], f["severity"], f["table"], f["commit_ts"]) for f in answer.as_dict()["findings"])
+    for _ in range(2):
+        watch = Watch(str(root), str(tmp_path / "state"), once=True)
+        watch.run()
+        found = unsettled(watch.findings.values())
+        assert Counter((f.guarantee, f.severity, f.table, f.commit_ts) for f in found) == audited
+        assert all(f.severity == "warning" and own in f.message for f in found) and bool(found) == (how != "empty")
+        assert sum(watch.view.counts.quarantined.values()) == counts.quarantined > 0
+        assert watch.view.counts.messages == counts.messages
+        [said], [told] = ([s for s in sentences if own in s] for sentences in (log.limits, watch.view.notes))
+        assert said == told and said.startswith(f"1 data file was not read in full: {own}.")
+
+
+def test_an_index_file_left_before_other_files_names_what_is_missing(trees: Path, tmp_path: Path) -> None:
+    """As an audit counts it, at once: these data files come no more; whether retention took them is not known."""
+    root = shutil.copytree(trees / CANAL, tmp_path / "gone")
+    versions = sorted({p.parts[-3] for p in root.glob("shop/orders/*/*/CDC*.json")})
+    for path in root.glob(f"shop/orders/{versions[0]}/*/CDC*.json"):
+        path.unlink()
+    lost = [of for of in ticdc_lab.open(str(root)).change_log.lost_files if of.path.startswith("shop/orders/")]
+    folder, found = of_passes(root)
+    assert [(of.path, of.n) for of in folder.lost_files] == [(of.path, of.n) for of in lost] and lost[0].n > 0
+    assert sum(e["kind"] == "row" and e["table_name"] == "orders" for e in found) > 10
+
+
+def test_a_first_file_that_is_missing_is_named_whatever_the_number_before_it(trees: Path, tmp_path: Path) -> None:
+    """TiCDC numbers the files of each folder from 1."""
+    root = shutil.copytree(trees / CANAL, tmp_path / "gone")
+    [gone] = root.glob("shop/orders/470603993604161536/*/CDC*1.json")
+    gone.unlink()
+    folder, _ = of_passes(root, *[lambda: None] * (PATIENCE + 1))
+    assert [of.path for of in folder.lost_files] == [gone.relative_to(root).as_posix()]
 
 
 def test_an_index_file_names_what_is_still_being_written(trees: Path, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from ticdc_lab.events.schema import BEFORE_UNNAMED, require_batch, require_colum
 from ticdc_lab.facts.gathering import IN_CHUNK
 from ticdc_lab.facts.known import CountedOffsets, Home, LogFacts, LostFiles, LostSchema
 from ticdc_lab.facts.schemas import GAPS
-from ticdc_lab.words import are
+from ticdc_lab.words import are, some_of
+from ticdc_lab.words import count as count_of
 
 _LOST = "{messages} could not be read (see the quarantine), so {its} data is missing from every answer."
 ENDS = "empty-file", "damaged-gzip", "zeroed-end", "bad-dump-record:damaged-gzip", "bad-dump-record:zeroed-end"
@@ -74,6 +75,10 @@ _EMPTY = (
 _WITHOUT_DDL = " {protocol} sends its DDL to partition 0 alone, so none of them is known."
 _FILES = (
     "{files} {are} missing in {folders}, as the numbers of the others or its index file show, so {their} data is "
+    "missing from every answer. Where: ticdc-lab fsck {source}"
+)
+_UNREAD = (
+    "{files} {are} not read in full: {which}. What could not be read is in the quarantine, so {their} data may be "
     "missing from every answer. Where: ticdc-lab fsck {source}"
 )
 _SCHEMAS = (
@@ -276,12 +281,18 @@ def begun_late(firsts: Mapping[Home, int]) -> Lacking:
 def without_files(
     missing: Collection[LostFiles], schemas: Sequence[LostSchema], source: str
 ) -> tuple[str, ...]:  # fmt: skip
-    """The sentences for data files and schema files that are missing in folders of a storage sink."""
+    """The sentences for files that are missing in folders of a storage sink, and for data files with damage."""
+    unread = [of.path for of in missing if of.is_there]
+    missing = [of for of in missing if not of.is_there]
     n, within = sum(of.n for of in missing), sorted({of.path.rpartition("/")[0] for of in missing})
     said = []
+    if unread:
+        words = {"are": "was", "their": "its"} if len(unread) == 1 else {"are": "were", "their": "their"}
+        files = count_of(len(unread), "data file")
+        said.append(_UNREAD.format(files=files, which=some_of(unread, most=3), source=shlex.quote(source), **words))
     if n:
         folders = within[0] if len(within) == 1 else f"{len(within):,} folders, the first {within[0]}"
-        files = f"{n:,} data file{'s' * (n != 1)}"
+        files = count_of(n, "data file")
         words = {"are": "is", "their": "its"} if n == 1 else {"are": "are", "their": "their"}
         said.append(_FILES.format(files=files, folders=folders, source=shlex.quote(source), **words))
     if schemas:

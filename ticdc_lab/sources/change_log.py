@@ -646,13 +646,14 @@ class ChangeLog:
         lost = sum(of.n for of in self.lost_files)
         counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange, files=lost)
         said = [_FOREIGN.format(topic=t, n=n, s="s" * (n != 1), protocol=self.protocol) for t, n in foreign.items()]
-        files = without_files(self.lost_files, self.lost_schemas, self._source.name)
+        damaged = self._unread_files()
+        files = without_files((*self.lost_files, *damaged), self.lost_schemas, self._source.name)
         edges = (*said, *gone.sentences, *late.sentences, *files)
         topics = {topic for topic, _ in firsts} - foreign.keys()
         by_topic = self._missing_by_topic(topics, found, late, gone) if len(topics) > 1 else {}
         return replace(
             self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts, by_topic=by_topic,
-            unread_files=self._unread_files(),
+            unread_files=damaged,
         )  # fmt: skip
 
     def _missing_by_topic(

@@ -358,12 +358,21 @@ def missing_files(found: Listing, reading: Reading) -> tuple[LostFiles, ...]:
 
 def unread_files(found: Listing, refused: Collection[tuple[int, int]]) -> tuple[LostFiles, ...]:
     """Data files that could not be read in full, by partitions and offsets of what is in the quarantine."""
-    streams, lost = [*streams_of(found.places).values()], dict[str, LostFiles]()
+    data = {
+        (partition, rank): p.path for partition, files in enumerate(streams_of(found.places).values())
+        for rank, p in enumerate(files, start=_first_rank(files)) if p.kind == "data"
+    }  # fmt: skip
+    return unread_among(data, refused, topic=found.topic)
+
+
+def unread_among(
+    data: Mapping[tuple[int, int], str], refused: Collection[tuple[int, int]], *, topic: str
+) -> tuple[LostFiles, ...]:
+    """As :func:`unread_files`, of data files by partition and rank."""
+    lost = dict[str, LostFiles]()
     for partition, offset in sorted(refused):
-        rank = offset >> FILE_BITS
-        p = next(iter(streams[partition][rank - _first_rank(streams[partition]) :]), None)
-        if p is not None and p.kind == "data":  # the checkpoint is behind the last
-            lost.setdefault(p.path, LostFiles(found.topic, partition, offset, p.path, 1, is_there=True))
+        if (path := data.get((partition, offset >> FILE_BITS))) is not None:  # a checkpoint is behind the last
+            lost.setdefault(path, LostFiles(topic, partition, offset, path, 1, is_there=True))
     return tuple(lost.values())
 
 

@@ -47,6 +47,7 @@ from ticdc_lab.sources.storage import (
     read_by,
     reading_of,
     row_of,
+    unread_among,
 )
 from ticdc_lab.sources.storage_layout import (
     METADATA,
@@ -130,7 +131,9 @@ class StorageFolder:
     changed: set[str] = field(default_factory=set, init=False)
     """Of :attr:`files` those that are not as :meth:`resume` got them, gone ones too."""
     lost_files: tuple[LostFiles, ...] = field(default=(), init=False)
-    """Data files that were missing when a later one, or the index file that names them, was there."""
+    """Data files that were missing when a later one, or the index file that names them, was there; and data files that
+    could not be read in full.
+    """
     lost_schemas: tuple[LostSchema, ...] = field(default=(), init=False)
     """Schema files that are missing, though data files of their table version were read."""
     unreadable: set[tuple[str, int, int]] = field(default_factory=set, init=False)
@@ -371,8 +374,7 @@ class StorageFolder:
             return 0
         version, date, number, _ = at.last
         named = self._named.get((p.folder, p.dispatcher), 0)  # these were counted already
-        goes_on = (version, date) == (p.version, p.date) or p.number == number + 1
-        return max(0, p.number - 1 - max(number if goes_on else 0, named))
+        return max(0, p.number - 1 - max(number if (version, date) == (p.version, p.date) else 0, named))
 
     def _lose(self, p: StoragePlace, at: _Position, number: int, n: int) -> None:
         """Count so many data files from a number on as missing; ``p`` is another one of their folder."""
@@ -395,16 +397,16 @@ class StorageFolder:
     def _must_wait_for(self, told: StoragePlace, *, is_first: bool, once: bool) -> bool:
         """Whether a data file that an index file names may still come; if not, it is missing. All before it is read.
 
-        ``is_first``: whether later ones of its stream are there, and none before: then it has expired.
+        ``is_first``: whether later ones of its stream are there; if none is before, it does not come any more.
         """
         at, series = self._streams.get(told.stream), (told.folder, told.dispatcher)
         last = ("", "", 0) if at is None or at.last is None else at.last[:3]
         number = max(last[2] if last[:2] == (told.version, told.date) else 0, self._named.get(series, 0))
         is_past = at is not None and at.last is not None and (told.version, told.date) < at.last[:2]
-        if is_past or told.number <= number or (is_first and at is None):
+        if is_past or told.number <= number:
             return False
         n = self._waits[told.path] = self._waits.get(told.path, 0) + 1
-        if not once and n <= PATIENCE:
+        if not once and n <= PATIENCE and not (is_first and at is None):
             self._named_ns = min(self._named_ns, self._index_ns[told.path])
             return True
         at = self._streams.setdefault(told.stream, at or self._begun(told))
@@ -482,8 +484,14 @@ class StorageFolder:
         assert self._reading is not None
         self._reading.crcs = crcs = dict[str, int]()
         held, n = list[pa.RecordBatch](), 0
+        data = {(row["partition"], row["rank"]): row["path"] for row in rows if row["kind"] == "data"}
         for batch in self._decoded(rows, images=self.images):
             held.append(self._behind(batch))
+            bad = held[-1].filter(pc.is_valid(held[-1].column("error_class"))).select(["partition", "offset"])
+            places = {(p, o) for p, o in zip(*(c.to_pylist() for c in bad.columns), strict=True) if None not in (p, o)}
+            unread = unread_among(data, places, topic=self.topic)
+            known = {of.path for of in self.lost_files if of.is_there} if unread else set[str]()
+            self.lost_files += tuple(of for of in unread if of.path not in known)
             n += held[-1].num_rows
             if n >= ROWS_AT_ONCE:
                 yield _NOTHING, pa.concat_batches(held)
