@@ -121,6 +121,11 @@ class Broker:
             time.sleep(0.1)
         raise RuntimeError(f"the broker did not start: {self._log().read_text()[-2000:]}")
 
+    def hang(self) -> None:
+        """Let it keep its connections and answer nothing, as a machine that swaps does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
     def kill(self) -> None:
         """End it as a power failure would."""
         if self._process is not None:

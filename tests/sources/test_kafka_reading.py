@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -193,8 +194,41 @@ def test_a_broker_that_never_answers_a_request_ends_the_wait(servers: str, monke
     monkeypatch.setattr(kafka_reading, "ANSWER_S", 0.01)
     with reader(servers) as of:
         of._admin = Mute()
-        with pytest.raises(SourceError, match="no answer to a request for offsets"):
+        with pytest.raises(SourceError, match="no answer to a request for offsets of partition 0 of t"):
             of.at(0, [("t", 0)])
+
+
+def test_a_broker_that_owes_an_answer_is_silent_for_its_partitions_alone(servers: str) -> None:
+    """By librdkafka's statistics: not one that was asked nothing, nor who reads slowly; a partition without a leader
+    is, and one that is led again is not any more.
+    """
+
+    def counted(s: int, leader: int, state: str = "UP", waits: int = 1, idle_s: int = 0) -> str:
+        well = {"state": "UP", "waitresp_cnt": 1, "rxidle": 100_000}
+        idle = -1 if idle_s < 0 else idle_s * 1_000_000
+        brokers = {  # the first is the one that the URL names
+            "b1:9092/bootstrap": well | {"nodeid": -1, "name": "b1:9092/bootstrap"},
+            "b1:9092/1": well | {"nodeid": 1, "name": "b1:9092/1"},
+            "b2:9092/2": {"state": state, "waitresp_cnt": waits, "rxidle": idle, "nodeid": 2, "name": "b2:9092/2"},
+        }
+        led = {str(n): {"leader": of, "fetch_state": "active"} for n, of in ((0, 1), (1, leader), (-1, -1))}
+        return json.dumps({"ts": s * 1_000_000, "brokers": brokers, "topics": {"t": {"partitions": led}}})
+
+    with reader(servers) as of:
+        of.positions = {("t", 0): 0, ("t", 1): 0}
+        for at_s, text, lasts_s, broker in (
+            (100, counted(100, 2), 0.0, "b2:9092"),
+            (150, counted(150, 2, waits=0, idle_s=50), 0.0, "b2:9092"),  # nothing was asked
+            (180, counted(180, 2, idle_s=30), 30.0, "b2:9092"),
+            (190, counted(190, 2, state="DOWN"), 40.0, "b2:9092"),
+            (195, counted(195, 2, idle_s=-1), 45.0, "b2:9092"),  # it took another connection
+            (200, counted(200, -1), 50.0, ""),
+            (210, counted(210, 2), 0.0, "b2:9092"),
+        ):
+            of._count(text)
+            found = of.silences()
+            assert found.keys() == of.positions.keys() and found["t", 0].lasts_s < 1, at_s
+            assert (found["t", 1].lasts_s, found["t", 1].broker) == (lasts_s, broker), at_s
 
 
 def test_of_several_topics_the_one_that_is_not_there_is_named() -> None:

@@ -19,7 +19,9 @@ from ticdc_lab.watch.state import WatchCounts
 
 SEEN = WatchView(
     protocol="canal-json", counts=WatchCounts(messages=7, quarantined={"corrupted": 1}, evicted=2),
-    partitions={("t", 0): PartitionView(7, 0, 9, 440_000_000_000_000_000, 1_700_000_000_000, 1)},
+    partitions={
+        ("t", 0): PartitionView(7, 0, 9, 440_000_000_000_000_000, 1_700_000_000_000, 1, answered_s=1_700_000_000.0)
+    },
     pending_ts={"t": 440_000_000_000_000_001}, violations={("row_images_chain", "error"): 1},
     open={("row_images_chain", "error"): 1}, rows=3, nbytes=120, last_batch_s=1_700_000_000.0,
 )  # fmt: skip
@@ -32,6 +34,7 @@ CALM = {
     'violations_total{guarantee="g",severity="error"}': "5x40",
     'violations_total{guarantee="g",severity="warning"}': "0+1x40",
     f"unread_lost_messages_total{{{T}}}": "3x40",
+    f"last_answer_timestamp_seconds{{{T}}}": "-50+60x40",
     f"resolved_timestamp_seconds{{{T}}}": "-590+60x40",
     f"last_watermark_timestamp_seconds{{{T}}}": "-290+60x40",
     'quarantined_messages_total{reason="r"}': "3x40",
@@ -59,6 +62,8 @@ ODD = [
      {"guarantee": "g"}, "The topic breaks the guarantee g."),
     ("TiCDCLabMessagesLost", {f"unread_lost_messages_total{{{T}}}": "3x35 9x5"}, ABOUT_T, LOST),
     ("TiCDCLabMessagesLost", {f"unread_lost_messages_total{{{T}}}": "_x35 9x5"}, ABOUT_T, LOST),
+    ("TiCDCLabPartitionSilent", {f"last_answer_timestamp_seconds{{{T}}}": "2339x40"}, ABOUT_T,
+     "The broker of t partition 0 has not answered for 1m 1s, so the partition is not checked."),
     ("TiCDCLabResolvedTsStuck", {f"resolved_timestamp_seconds{{{T}}}": "1799x40"}, ABOUT_T,
      "The resolved_ts of t partition 0 is 10m 1s old."),
     ("TiCDCLabWatermarkOverdue", {f"last_watermark_timestamp_seconds{{{T}}}": "2099x40"}, ABOUT_T,

@@ -8,7 +8,7 @@ import pytest
 from broker import Broker, cluster
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from conftest import golden
-from topics import QUIET, create, delete, expire, recorded, send
+from topics import QUIET, create, delete, expire, recorded, send, until_seen
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.watch import running
@@ -93,6 +93,39 @@ def test_a_broker_that_is_killed_and_comes_back(
         assert sentences(once) == sentences(watched(golden(LOG), tmp_path / "recording"))
     finally:
         delete(servers, "restarted")
+
+
+@pytest.mark.soak
+def test_the_broker_of_one_partition_falls_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three brokers one hangs, then dies: the watch names its partition, which has no copy, and reads the others."""
+    monkeypatch.setattr(running, "SILENT_S", 3.0)
+    messages, said = recorded(golden(LOG)), list[str]()
+    with cluster(tmp_path / "brokers") as brokers:
+        servers = ",".join(f"127.0.0.1:{one.plain}" for one in brokers)
+        admin = AdminClient({"bootstrap.servers": servers, **QUIET})
+        led = [[1], [2], [3], [1]]
+        admin.create_topics([NewTopic("alone", 4, replica_assignment=led)])["alone"].result(20)
+        until_seen(admin, "alone", 4)
+        half = messages[: len(messages) // 2]
+        send(servers, "alone", half)
+        with Watch(f"kafka://{servers}/alone", str(tmp_path / "state"), said=said.append) as watch:
+            while watch.view.counts.messages < len(half) and not watch.wait(0.1):
+                pass
+            brokers[1].hang()
+            while not watch.view.silent and not watch.wait(0.1):
+                pass
+            assert said[-1].startswith("Partition 1 of alone is not read since ")
+            assert f"broker 127.0.0.1:{brokers[1].plain} does not answer" in said[-1]
+            brokers[1].kill()
+            rest = [m for m in messages[len(messages) // 2 :] if m["partition"] != 1]
+            send(servers, "alone", rest)
+            while watch.view.counts.messages < len(half) + len(rest) and not watch.wait(0.1):
+                pass
+            assert watch.view.silent and len(said) == 1
+            brokers[1].start()
+            while watch.view.silent and not watch.wait(0.1):
+                pass
+            assert said[1:] == ["Partition 1 of alone is read again."]
 
 
 @pytest.mark.soak

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import urllib.request
 from contextlib import closing
 from dataclasses import replace
@@ -36,6 +38,7 @@ from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import NoAnswerError, ProtocolError, SetupError, SourceError
 from ticdc_lab.events.tso import with_texts
 from ticdc_lab.settings import MATCH
+from ticdc_lab.sources.kafka_reading import Silence
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.watch import folder, kept, running
 from ticdc_lab.watch.folder import WatchFolder
@@ -44,7 +47,7 @@ from ticdc_lab.watch.metrics import WatchView, metrics
 from ticdc_lab.watch.pages import pages
 from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.rows import ROW_PARTS
-from ticdc_lab.watch.running import Watch, unsettled
+from ticdc_lab.watch.running import SILENT_S, Watch, unsettled
 from ticdc_lab.watch.sources import Decoding, LiveTopic
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
@@ -471,6 +474,48 @@ def test_a_recording_out_of_order_is_refused(tmp_path):
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(SourceError, match="offset 0 of partition 0 of t follows offset 1"):
         watched(file, tmp_path / "state", protocol="canal-json")
+
+
+def test_a_partition_whose_broker_is_silent_is_reported_while_others_are_read(tmp_path, monkeypatch):
+    """Once, with what to do, and once when it is read again; status, readiness and metrics show it meanwhile."""
+    found, said, messages = dict[tuple[str, int], Silence](), list[str](), recorded(golden(LOG))
+    monkeypatch.setattr(LiveTopic, "silences", lambda _: found)
+
+    def state(at: int, lasts_s: float, broker: str = "b2:9092") -> None:
+        found.update({("t", p): Silence(0.2, "b1:9092") for p in range(4)} | {("t", at): Silence(lasts_s, broker)})
+
+    with mock_cluster() as servers:
+        send(servers, "t", messages)
+        watching = Watch(f"kafka://{servers}/t", str(tmp_path), said=said.append)
+        with watching as watch:
+            state(2, SILENT_S - 1)
+            while not watch.view.caught_up and not watch.wait(0.05):
+                pass
+            assert not said
+            state(2, SILENT_S + 1)
+            while not (watch.view.silent and WatchFolder(tmp_path, writes=False).view.get("silent")):
+                assert not watch.wait(0.05)
+            [sentence] = said
+            assert sentence.startswith("Partition 2 of t is not read since 20")
+            assert "broker b2:9092 does not answer. Other partitions are read." in sentence
+            assert sentence.endswith("--describe --topic t") and watch.view.silent == (sentence,)
+            assert not watch.view.caught_up and not watch.view.trouble
+            page = metrics(watch.view).decode()
+            age = {
+                p: time.time() - float(re.search(rf'last_answer_\w+{{partition="{p}",topic="t"}} (\S+)', page)[1])
+                for p in (1, 2)
+            }
+            assert age[1] < 20 < SILENT_S < age[2]
+            shown = CliRunner().invoke(main, ["watch", "status", "--state", str(tmp_path)]).stdout
+            assert f"  {sentence}\n" in shown
+            state(2, 0.1)
+            while not watch.view.caught_up and not watch.wait(0.05):
+                pass
+            assert said[1:] == ["Partition 2 of t is read again."] and not watch.view.silent
+            state(3, SILENT_S + 9, "")
+            while len(said) == 2 and not watch.wait(0.05):
+                pass
+            assert "Partition 3 of t is not read since 20" in said[2] and "no broker is the leader" in said[2]
 
 
 def test_what_a_person_put_aside_stays_aside(tmp_path):

@@ -240,6 +240,8 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
     )
     if trouble := view.get("trouble"):
         click.echo(f"  {trouble}")
+    for sentence in view.get("silent", ()):
+        click.echo(f"  {sentence}")
     for reason, n in view["counts"]["unchecked"].items():
         changes = f"{n:,} row change{'' if n == 1 else 's'}"
         click.echo(f"  {changes} not checked by all guarantees: {reason}, {_REASONS[reason]}")

@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from base64 import urlsafe_b64decode
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.sources.kafka import ISOLATION, Topics, open_words, require_reachable, topics_of
 from ticdc_lab.sources.kafka_settings import client_settings
+from ticdc_lab.words import some_of
 
 Place = tuple[str, int]
 """A topic and a partition."""
@@ -52,6 +54,8 @@ _STALLED_S = 20.0
 _LEAVE_S = 3.0
 _TOKEN_S = 300.0
 _QUEUE_KB = 32 << 10
+_STATISTICS_MS = 5_000
+_TROUBLE = 64
 _AT_LEAST_KB = 64
 _FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "_FATAL")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -87,6 +91,14 @@ class Lost:
         return f"Partition {partition} of {topic}: the broker deleted {offsets} before they were read."
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """For how long the broker of a partition owes an answer, and its HOST:PORT; empty without a leader."""
+
+    lasts_s: float
+    broker: str
+
+
 class TopicReader:
     """Reads topics of one cluster.
 
@@ -114,7 +126,9 @@ class TopicReader:
                 hint="Take `startingOffsets`, `endingOffsets`, `startingTimestamp`, `endingTimestamp`, or a "
                 "setting `kafka.*`",
             )
-        self._trouble: list[str] = []
+        self._trouble = deque[str](maxlen=_TROUBLE)
+        self._answered: dict[Place, float] = {}
+        self._silences: dict[Place, Silence] = {}
         self._says_ids = True
         self._admin: Any = None
         self._consumer: Any = None
@@ -224,6 +238,7 @@ class TopicReader:
         """
         kafka = library()
         self.positions, self.lost, self.shrunk = dict(starts), [], {}
+        self._answered, self._silences = {}, {}
         todo = {at for at, first in starts.items() if ends is None or first < ends[at]}
         if not todo:
             return
@@ -265,6 +280,35 @@ class TopicReader:
                 found[at] = max(low, high, self.positions[at])
         return found
 
+    def silences(self) -> Mapping[Place, Silence]:
+        """How long each partition that :meth:`batches` reads without end is without an answer, as librdkafka counted
+        last; empty before it counts first.
+
+        Other partitions may be read meanwhile, so an error does not show it.
+        """
+        return self._silences
+
+    def _count(self, text: str) -> None:
+        """Take librdkafka's statistics; times are by its clock, as statistics may wait to be read.
+
+        A broker without a request owes no answer: a slow reader sends none.
+        """
+        told = json.loads(text)
+        now_s, found = told["ts"] / 1e6, dict[Place, Silence]()
+        brokers = {b["nodeid"]: b for b in told["brokers"].values() if b["nodeid"] >= 0}  # -1: who was asked first
+        for name, topic in told["topics"].items():
+            for number, partition in topic["partitions"].items():
+                if (at := (name, int(number))) not in self.positions:
+                    continue  # librdkafka's own, for messages without a partition
+                broker = brokers.get(partition["leader"], {})
+                is_up = broker.get("state") == "UP" and partition["fetch_state"] == "active"
+                idle = broker.get("rxidle", -1)  # since this connection's last answer; -1 before its first
+                owed_s = idle / 1e6 if broker.get("waitresp_cnt") else 0.0
+                last_s = now_s - owed_s if is_up and idle >= 0 else self._answered.get(at, now_s)
+                self._answered[at] = max(last_s, self._answered.get(at, last_s))
+                found[at] = Silence(now_s - self._answered[at], broker.get("name", "").partition("/")[0])
+        self._silences = found
+
     def _patience_s(self) -> float:
         said = self._options.get("kafkaconsumer.polltimeoutms", "")
         return int(said) / 1000 if said.isdigit() else _STALLED_S
@@ -276,7 +320,9 @@ class TopicReader:
             self._trouble.clear()
             if time.monotonic() - heard < 3 * self._patience_s():
                 return
-        raise self.explained(f"code=_TRANSPORT: {(self._trouble or ['no message came'])[-1]}")
+        silent = [f"partition {at[1]} of {at[0]}" for at, of in self._silences.items() if of.lasts_s > _STALLED_S]
+        which = f"no answer for {some_of(silent)}" if silent else (self._trouble or ["no message came"])[-1]
+        raise self.explained(f"code=_TRANSPORT: {which}")
 
     def _heard(self, consumer: Any, error: Any, at: Place, offset: int, ends: Mapping[Place, int] | None) -> None:
         """An end of a partition moves its position; offsets that are gone are passed over; the rest is raised."""
@@ -343,12 +389,13 @@ class TopicReader:
     def _reading(self, n_partitions: int) -> Any:
         if self._consumer is None:
             share = max(_AT_LEAST_KB, _QUEUE_KB // n_partitions)
-            ours = {
+            ours: dict[str, Any] = {
                 "group.id": _GROUP, "enable.auto.commit": "false", "enable.auto.offset.store": "false",
                 "auto.offset.reset": "error", "allow.auto.create.topics": "false", "enable.partition.eof": "true",
                 "queued.max.messages.kbytes": str(share), "fetch.error.backoff.ms": "100",
                 "fetch.queue.backoff.ms": "10",  # its own second would be most of the time: the queue is small
-                "topic.metadata.propagation.max.ms": "3000",
+                "topic.metadata.propagation.max.ms": "3000", "statistics.interval.ms": str(_STATISTICS_MS),
+                "stats_cb": self._count,
             }  # fmt: skip
             quick = {"fetch.wait.max.ms": "100", "fetch.max.bytes": str(16 << 20)}
             self._consumer = self.made(library().Consumer, quick | self.settings | ours)
@@ -422,20 +469,23 @@ class TopicReader:
         committed = self._reads_committed if committed is None else committed
         which = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         at = {kafka.TopicPartition(*place): spec for place, spec in asked.items()}
-        until = time.monotonic() + ANSWER_S
+        until, where = time.monotonic() + ANSWER_S, "any partition"
         while True:
             try:
-                found = admin.list_offsets(at, isolation_level=which, request_timeout=ANSWER_S)
-                each = {(p.topic, p.partition): f.result(2 * ANSWER_S) for p, f in found.items()}
+                found, each = admin.list_offsets(at, isolation_level=which, request_timeout=ANSWER_S), {}
+                for p, answer in found.items():
+                    where = f"partition {p.partition} of {p.topic}"
+                    each[p.topic, p.partition] = answer.result(2 * ANSWER_S)
                 return {place: (each[place].offset, each[place].timestamp) for place in asked}
             except TimeoutError:
-                raise self.explained("code=_TIMED_OUT: no answer to a request for offsets") from None
+                raise self.explained(f"code=_TIMED_OUT: no answer to a request for offsets of {where}") from None
             except kafka.KafkaException as error:
                 said = error.args[0]
-                if said.name() not in _LEADER_MOVES:
+                is_silent = said.name() in ("_TIMED_OUT", "_TRANSPORT")
+                if said.name() not in _LEADER_MOVES and not is_silent:
                     raise self.explained(str(said)) from None
-                if time.monotonic() > until:
-                    raise self.explained(f"code=_TIMED_OUT: {said}") from None
+                if is_silent or time.monotonic() > until:
+                    raise self.explained(f"code=_TIMED_OUT: {where}: {said.str()}") from None
             self.places()  # asks for the leaders of now
             time.sleep(_WAIT_S)
 

@@ -56,6 +56,11 @@ ALERTS = (
         _STATUS,
     ),
     Alert(
+        "TiCDCLabPartitionSilent", "critical", "time() - ticdc_lab_last_answer_timestamp_seconds > 60",
+        "The broker of {{ $labels.topic }} partition {{ $labels.partition }} has not answered for"
+        " {{ $value | humanizeDuration }}, so the partition is not checked.", _STATUS,
+    ),
+    Alert(
         "TiCDCLabResolvedTsStuck", "critical", "time() - ticdc_lab_resolved_timestamp_seconds > 600",
         "The resolved_ts of {{ $labels.topic }} partition {{ $labels.partition }} is"
         " {{ $value | humanizeDuration }} old.", _WHY,

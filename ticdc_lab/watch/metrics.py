@@ -42,6 +42,8 @@ class PartitionView:
     watermark_ms: int | None = None
     lost: int = 0  # messages that the broker deleted before they were read; of a storage folder missing data files
     file: str | None = None  # of a storage folder the newest file that was read: its offsets are places in files
+    # When its broker last answered, seconds since 1970; None where none was asked yet, or a source has none.
+    answered_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class WatchView:
     batches_s: float = 0.0
     last_batch_s: float = 0.0  # when the last one was done, seconds since 1970; 0 for none
     caught_up: bool = False  # whether everything that the source has was read
+    # Which partitions have no broker that answers while others are read, a sentence for each topic and broker.
+    silent: tuple[str, ...] = ()
     trouble: str = (
         ""  # why nothing is read now, a sentence: the source does not answer, or the watch ended with an error
     )
@@ -183,6 +187,8 @@ def families(view: WatchView) -> Iterator[Metric]:
                  {h: of.first for h, of in homes.items() if of.first is not None})  # fmt: skip
     yield _gauge("end_offset", "Where the broker's log ends.", of_home,
                  {h: of.end for h, of in homes.items() if of.end is not None})  # fmt: skip
+    yield _gauge("last_answer_timestamp_seconds", "When the partition's broker last answered.", of_home,
+                 {h: of.answered_s for h, of in homes.items() if of.answered_s is not None})  # fmt: skip
     yield _gauge("state_rows", "Rows whose last change is remembered.", (), {(): view.rows})
     yield _gauge("state_bytes", "Bytes of the state.", (), {(): view.nbytes})
     yield _counter("state_evicted_rows", "Rows that were forgotten, because the memory was full.", (), {(): n.evicted})

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import shlex
 import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,7 +34,7 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.limits import without_files
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.settings.file import given_settings
-from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.kafka_reading import Place, at_ms
 from ticdc_lab.sources.learned import known_of
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
@@ -41,6 +44,7 @@ from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, no_data_file, opened, with_schemas
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
+from ticdc_lab.words import are, some_of
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 4 << 20
 """Messages of a step, and their bytes, about: a message may have many rows, and their events take memory meanwhile."""
@@ -57,6 +61,9 @@ STRANGERS = 64
 HISTORY, LAST_EVENTS = 900, 20
 """Samples and events that are kept to be looked at."""
 _SHOWN = ["topic", "partition", "offset", "kind", "op", "schema_name", "table_name", "commit_ts", "error_class"]
+
+SILENT_S = 30.0
+"""A partition whose broker owes an answer for so long is reported, though others are read."""
 
 RETRY_S, RETURNS = 30.0, 3
 """A source that does not answer is asked again after so long; a broker that returns may not know its topics yet, and is
@@ -119,6 +126,8 @@ class Watch:
         self._positions: dict[Place, int] = {}
         self._firsts: dict[Place, int] = {}
         self._looked_ends: dict[Place, int] = {}
+        self._answered_s: dict[Place, float] = {}
+        self._silent: dict[Place, tuple[float, str]] = {}
         self._ids: dict[str, str] = {}
         self._counts, self._state = WatchCounts(), WatchState()
         self._watched = Watched("")
@@ -393,6 +402,17 @@ class Watch:
         self._looked_ends = {at: high for at, (_, high) in spans.items()}
         return bool(spans.keys() - self._source.positions.keys())
 
+    def _note_silences(self) -> tuple[str, ...]:
+        """Note which partitions have no broker that answers, and report one more, and one that has it again."""
+        found, now_s = self._source.silences() if isinstance(self._source, LiveTopic) else {}, self._now()
+        self._answered_s |= {at: now_s - of.lasts_s for at, of in found.items()}
+        before, silent = self._silent, {at: of for at, of in found.items() if of.lasts_s > SILENT_S}
+        self._silent = {at: before.get(at, (self._answered_s[at], of.broker)) for at, of in silent.items()}
+        begun = {at: of for at, of in self._silent.items() if at not in before}
+        for sentence in (*_silent(begun), *_heard_again([at for at in before if at not in silent])):
+            self._said(sentence)
+        return _silent(self._silent)
+
     def _judge(self, *, final: bool = False) -> None:
         """Look for findings, and show how far it is."""
         if self._dirty or final:
@@ -477,12 +497,12 @@ class Watch:
     def _show(self) -> None:
         facts = self._state.known
         greatest = dict(zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True))
-        ends = self._ends()
+        ends, silent = self._ends(), self._note_silences()
         files = self._source.newest_files() if isinstance(self._source, StorageFolder) else {}
         partitions = {
             at: PartitionView(
                 read, self._firsts.get(at), ends.get(at), greatest.get(at, NO_TS), self._marked_ms.get(at),
-                self._lost.get(at, 0), files.get(at),
+                self._lost.get(at, 0), files.get(at), self._answered_s.get(at),
             )
             for at, read in self._positions.items()
         }  # fmt: skip
@@ -497,7 +517,8 @@ class Watch:
             strangers=self._strangers, undocumented=len(self._undocumented), unsent=self._unsent,
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
-            caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
+            caught_up=not silent and all(read >= ends.get(at, 0) for at, read in self._positions.items()),
+            silent=silent,
         )  # fmt: skip
         self.history.append(WatchSample.of(self.view, self._now()))
 
@@ -559,6 +580,34 @@ def _give_back() -> None:
             if "libllvmlite" in line and (access == "r-xp" or (access == "r--p" and not int(offset, 16))):
                 begin, end = (int(at, 16) for at in line.split()[0].split("-"))
                 libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+def _silent(since_s: Mapping[Place, tuple[float, str]]) -> tuple[str, ...]:
+    """Partitions that no broker answers for, and what to do, a sentence for each topic and broker."""
+    by_broker = dict[tuple[str, str], list[Place]]()
+    for at, (_, broker) in sorted(since_s.items()):
+        by_broker.setdefault((at[0], broker), []).append(at)
+    said = []
+    for (topic, broker), own in by_broker.items():
+        since = at_ms(round(1000 * min(since_s[at][0] for at in own)))
+        why = f"broker {broker} does not answer" if broker else "no broker is the leader"
+        said.append(
+            f"{_partitions(own)} not read since {since}, because {why}. Other partitions are read. Check that broker, "
+            f"and who leads: kafka-topics.sh --bootstrap-server HOST:PORT --describe --topic {shlex.quote(topic)}"
+        )
+    return tuple(said)
+
+
+def _heard_again(places: Iterable[Place]) -> Iterator[str]:
+    for _, own in groupby(sorted(places), itemgetter(0)):
+        yield f"{_partitions([*own])} read again."
+
+
+def _partitions(places: Sequence[Place]) -> str:
+    """Some partitions of one topic as the subject of a sentence."""
+    numbers = some_of([str(partition) for _, partition in places])
+    noun = "Partition" if len(places) == 1 else "Partitions"
+    return f"{noun} {numbers} of {places[0][0]} {are(len(places))}"
 
 
 def _sum_of(one: Mapping[tuple[str, str], int], other: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:

@@ -27,7 +27,7 @@ from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources.kafka import Topics, topics_of
-from ticdc_lab.sources.kafka_reading import Place, Span, TopicReader
+from ticdc_lab.sources.kafka_reading import Place, Silence, Span, TopicReader
 from ticdc_lab.sources.load import shown_by
 from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.sources.storage_layout import METADATA
@@ -127,6 +127,10 @@ class LiveTopic:
     def ends_now(self) -> dict[Place, int]:
         """Where partitions end, from the last fetch."""
         return self._reader.ends_now()
+
+    def silences(self) -> Mapping[Place, Silence]:
+        """For how long the broker of each partition owes an answer, as of librdkafka's last count."""
+        return self._reader.silences()
 
     def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
         """As of :class:`WatchedSource`."""
