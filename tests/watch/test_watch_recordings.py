@@ -142,6 +142,27 @@ def test_a_followed_dump_whose_last_record_was_read_is_resumed(name: str) -> Non
     assert not read(again, dict(first.positions)) and again.positions == first.positions
 
 
+def test_a_writer_that_pauses_inside_a_value_of_several_lines_gives_no_part_of_it(tmp_path: Path) -> None:
+    """Its buffer ends anywhere. Behind a line of the value, which may be its last one, the quarantine shows what was
+    read too early.
+    """
+    records = [f"t 0 {o} 17000000000{o:02d} k{o} v{o}a\nv{o}b\nv{o}c\n".encode() for o in range(4)]
+    data, begin, more = b"".join(records), len(records[0]), {"options": {"format": r"%t %p %o %T %k %s\n"}}
+    for cut in range(begin, begin + len(records[1]) + 1):
+        file = tmp_path / str(cut)
+        file.write_bytes(data[:cut])
+
+        def grow(n: int, file: Path = file) -> bool:
+            return n < 9 and bool(n != 4 or file.write_bytes(data))
+
+        seen = list(followed(file, grow, **more))
+        values = [m["value"] for m in seen if "reason" not in m]
+        ends_a_line = data[:cut].endswith((b"v1a\n", b"v1b\n"))
+        assert (values == [f"v{o}a\nv{o}b\nv{o}c".encode() for o in range(4)]) != ends_a_line, data[:cut]
+        said = [m["reason"] for m in seen if "reason" in m]
+        assert len(said) == ends_a_line and all(f"ends at byte {cut} was read" in reason for reason in said)
+
+
 def test_a_packed_recording_that_grows_gives_each_line_once(tmp_path: Path) -> None:
     """It is read as a whole each time, and one that comes later once nothing writes it any more."""
     some, folder = lines(6), tmp_path / "log"

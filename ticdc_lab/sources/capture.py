@@ -184,7 +184,7 @@ def _read_stream(
             some = lines.slice(begin, LINES_A_BATCH)
             yield parse(some, pa.repeat(name, len(some)))
     if fault:
-        yield _no_message(), _rejected_file(name, class_of(fault), f"{fault}; all lines before were read")
+        yield _no_message(), rejected_file(name, class_of(fault), f"{fault}; all lines before were read")
 
 
 def without_zeros(pieces: Iterator[tuple[bytes, str]]) -> Iterator[tuple[bytes, str]]:
@@ -351,10 +351,10 @@ def _no_message() -> pa.RecordBatch:
 
 def _too_long(path: str, found: int, most: int) -> pa.RecordBatch:
     said = f"a line of {found:,} bytes: expected at most {most:,} (bound `line`)"
-    return _rejected_file(path, "too-large", said)
+    return rejected_file(path, "too-large", said)
 
 
-def _rejected_file(path: str, error_class: str, said: str) -> pa.RecordBatch:
+def rejected_file(path: str, error_class: str, said: str) -> pa.RecordBatch:
     """A row of the quarantine for what is no line that could be kept."""
     columns = {"error_class": pa.array([error_class]), "reason": pa.array([f"{path}: {said}"])}
     return in_form(columns, 1, DECODED)

@@ -26,7 +26,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.errors import NoAnswerError, SourceError
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.sources.capture import read_range, read_whole
+from ticdc_lab.sources.capture import read_range, read_whole, rejected_file
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at
 from ticdc_lab.sources.dumps import lines_begun, read_file
 from ticdc_lab.sources.forms import CAPTURE, Assumed, Form
@@ -328,6 +328,8 @@ class RecordedTopic:
                 last, tail = _whole_records(file, first, now[0], form and form[0], is_idle=seen == now)
                 self._is_held_back |= last < now[0]
                 if last > first:
+                    if first and form and (cut := _continuation(file, first, form[0])) is not None:
+                        yield from self._without(iter([(_NOTHING, cut)]), before)
                     found = self._read_file(file, first=first, last=last, lines_before=lines_before)
                     yield from self._without(found, before)
                     with file.open("rb") as opened:
@@ -374,6 +376,22 @@ class RecordedTopic:
         """As of :class:`ticdc_lab.watch.sources.WatchedSource`."""
 
 
+def _continuation(file: Path, first: int, form: Form) -> pa.RecordBatch | None:
+    """What begins no record behind the last one that was read, which was read too early then, as a row of the
+    quarantine.
+    """
+    with file.open("rb") as opened:
+        opened.seek(first)
+        line = opened.readline(_CHUNK)
+    if form.beginning is None or not line.strip() or form.beginning.match(line):
+        return None
+    said = (
+        f"the record that ends at byte {first} was read when the file had not grown for a while, and then continued "
+        f"with {line[:40]!r}: its value was checked without the rest; restart the watch with another --state"
+    )
+    return rejected_file(str(file), "continued-record", said)
+
+
 def _digest(messages: pa.RecordBatch, i: int) -> str:
     """What identifies a message's content."""
     key, value = (messages[c][i].as_py() for c in ("key", "value"))
@@ -383,8 +401,8 @@ def _digest(messages: pa.RecordBatch, i: int) -> str:
 def _whole_records(file: Path, first: int, size: int, form: Form | None, *, is_idle: bool) -> tuple[int, bytes]:
     """Where the last whole record ends between two places of a file, and the bytes before its end.
 
-    The last record of a form whose records have several lines is one when another begins behind it, or the file
-    ``is_idle``.
+    The last record of a form whose records have several lines is one when another begins behind it, or if the file
+    ``is_idle`` and ends with a line: a line without an end belongs to a record that its writer still buffers.
     """
     end = at = first
     with file.open("rb") as opened:
@@ -398,7 +416,8 @@ def _whole_records(file: Path, first: int, size: int, form: Form | None, *, is_i
         opened.seek(begin)
         tail = opened.read(end - begin)
     beginning = form.beginning if form is not None else None
-    if form is not None and (form.records == "objects" or (beginning and not is_idle)):
+    is_still = is_idle and end == size
+    if form is not None and (form.records == "objects" or (beginning and not is_still)):
         for line in reversed(tail.splitlines(keepends=True)):
             if form.records == "objects" and line.rstrip().endswith(b"}") and not line[:1].isspace():
                 break
