@@ -14,7 +14,12 @@ from audit_tables import audit_table
 from test_admin_events import admin
 from tiny_logs import ddl, found, mark, row, table_of
 
-from ticdc_lab.audit.guarantees.marks import ddl_events_on_all_partitions, holes, resolved_events_on_all_partitions
+from ticdc_lab.audit.guarantees.marks import (
+    ddl_events_on_all_partitions,
+    holes,
+    offsets_are_contiguous,
+    resolved_events_on_all_partitions,
+)
 from ticdc_lab.audit.marks import Promises
 from ticdc_lab.audit.stated import Stated
 from ticdc_lab.events import FILE_BITS
@@ -130,6 +135,23 @@ def test_a_compacted_partition_excuses_what_it_lacks_and_files_excuse_nothing():
     in_file = [e | {"offset": (1 << FILE_BITS) + 90 * e["offset"]} for e in ALONE]
     for log, severity in ((compacted, "warning"), (in_file, "error")):
         assert [f[0][:2] for f in found(log, CHAIN, "offsets_are_contiguous")] == [(CHAIN, severity)]
+
+
+def test_what_the_broker_was_seen_to_delete_is_apart_from_what_is_missing_for_another_reason():
+    """By offset: also where a marker of a transaction is missing beside it. Deleted offsets that were not missing, as
+    those behind the last message, count as nothing.
+    """
+    log = [*ALONE, *(mark(0, o, ts) for o, ts in ((5, 20), (6, 30), (7, 40)))]
+    facts = LogFacts.of(table_of(with_holes(log, (0, 2, 10), (0, 4, 1), (0, 6, 3))))  # missing: 2..11, 14, 17..19
+    every = [hole.n for hole in holes(Stated.read(facts, protocol="avro"))]
+    assert every == [14]
+    deleted = {("t", 0): ((4, 12), (17, 20), (40, 90)), ("t", 7): ((0, 9),)}
+    stated = Stated.read(replace(facts, deleted=deleted), protocol="avro")
+    found = [(h.n, h.stretches, h.low["offset"], h.high["offset"], h.is_deleted) for h in holes(stated)]
+    assert found == [(3, 2, 1, 15, False), (11, 2, 1, 20, True)]
+    other, own = (f["message"] for f in offsets_are_contiguous(stated))
+    assert "missing 3 messages in 2 ranges of offsets, the first after 1: compacted, in quarantine, or lost" in other
+    assert "the broker deleted 11 offsets before they were read, in 2 ranges of offsets, the first after 1" in own
 
 
 def test_what_a_sample_leaves_out_is_not_lacked():

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from broker import Broker, cluster
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from conftest import golden
 from topics import QUIET, create, delete, expire, recorded, send, until_seen
 
+from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.watch import running
 from ticdc_lab.watch.folder import WatchFolder
@@ -50,6 +52,14 @@ def test_a_topic_that_changes_under_a_watch(broker: Broker, tmp_path: Path) -> N
         expire(servers, "watched", 0, len(first) + 15)
         lost = watched(source, state)
         assert {p: seen.lost for (_, p), seen in lost.view.partitions.items() if seen.lost} == {0: 15}
+        for watch in (lost, watched(source, state)):  # the next one knows it, too
+            [gone] = [f for f in unsettled(watch.findings.values()) if f.guarantee == "offsets_are_contiguous"]
+            assert gone.message == (
+                "partition 0 of topic watched: the broker deleted 15 offsets before they were read, in 1 range of "
+                f"offsets, the first after {len(first) - 1}"
+            )
+        shown = CliRunner().invoke(main, ["watch", "status", "--state", str(state)]).stdout
+        assert "; the broker deleted 15 offsets before they were read\n" in shown and "compacted" not in shown
 
         admin = AdminClient({"bootstrap.servers": servers, **QUIET})
         admin.create_partitions([NewPartitions("watched", n + 1)])["watched"].result(20)

@@ -52,6 +52,8 @@ class Home:
     """The first and the last offset of each gap, from its first message on."""
     counts: bool = True
     """Its offsets count messages, as far as they show."""
+    deleted: tuple[tuple[int, int], ...] = ()
+    """The first offset and the end of what the broker deleted before it was read."""
     admin: list[Event] = field(default_factory=list)
     """Its Admin events in order."""
     in_era: bool = False
@@ -205,6 +207,9 @@ def _homes(facts: LogFacts, ddl: Facts) -> list[Home]:
         home.offset, home.seq, home.ts = marks.offset[own], marks.seq[own], marks.ts[own]
     for place, (first, last, counts) in lacked_offsets(facts).items():
         homes[place].gaps, homes[place].counts = (first, last), counts
+    for place, deleted in facts.deleted.items():
+        if place in homes:
+            homes[place].deleted = deleted
     for place, offset in first_offsets(facts).items():
         if homes[place].first_event is not None:
             homes[place].first_offset = offset

@@ -310,7 +310,7 @@ def status(state: str, as_json: bool) -> None:
                 lost = f", {count(p['lost'], 'data file')} missing" if p["lost"] else ""
                 click.echo(f"  read up to {file}{lost}")
                 continue
-            lost = f", {p['lost']:,} lost before they were read" if p["lost"] else ""
+            lost = f"; the broker deleted {count(p['lost'], 'offset')} before they were read" if p["lost"] else ""
             click.echo(f"  {p['topic']} partition {p['partition']}: read up to offset {p['read']:,}{behind}{lost}")
     sys.exit(FINDINGS if found else CLEAN)
 

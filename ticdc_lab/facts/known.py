@@ -169,6 +169,8 @@ class LogFacts:
     """The same as CREATE TABLE, of schema files without a DDL: ``commit_ts``, schema, table and the statement."""
     lost_files: tuple[LostFiles, ...] = ()
     lost_schemas: tuple[LostSchema, ...] = ()
+    deleted: Mapping[Home, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Of partitions that are followed: the first offset and the end of what the broker deleted before it was read."""
 
     @property
     def statements(self) -> list[DDL]:

@@ -255,6 +255,7 @@ class WatchFolder:
             evidence=_table(parts["evidence"]) if "evidence" in parts else EVIDENCE.empty_table(),
             n_rows=progress.counts.rows if (progress := self.progress) is not None else 0,
             compared=told.get("compared", {}), settled_ts=told.get("settled_ts", NO_TS),  # absent in earlier versions
+            deleted={(t, p): tuple((a, b) for a, b in spans) for t, p, spans in told.get("deleted", ())},
         )  # fmt: skip
 
     def waiting(self) -> pa.Table | None:
@@ -339,6 +340,7 @@ class WatchFolder:
                 "redelivered_ms": dict(state.redelivered_ms), "explaining": state.explaining.num_rows,
                 "closed_ts": state.closed_ts, "dropped": state.dropped,
                 "compared": dict(state.compared), "settled_ts": state.settled_ts,
+                "deleted": [[*at, spans] for at, spans in state.deleted.items()],
             })  # fmt: skip
             self._say("progress", progress.as_dict())
             self._say("view", dict(view))

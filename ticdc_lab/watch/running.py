@@ -302,6 +302,8 @@ class Watch:
                 self._step(held, refused)
                 held, refused, stepped = [], [], clock()
             self._lost = {p: before.get(p, 0) + self._source.lost.get(p, 0) for p in {*before, *self._source.lost}}
+            for gone in self._source.newly_deleted() if isinstance(self._source, LiveTopic) else ():
+                self._state = self._state.with_deleted(gone.place, (gone.first, gone.end))
             if clock() - judged > pause_s:
                 begun = clock()
                 self._judge()

@@ -27,7 +27,7 @@ from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources.kafka import Topics, topics_of
-from ticdc_lab.sources.kafka_reading import Place, Silence, Span, TopicReader
+from ticdc_lab.sources.kafka_reading import Lost, Place, Silence, Span, TopicReader
 from ticdc_lab.sources.load import shown_by
 from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.sources.storage_layout import METADATA
@@ -84,6 +84,7 @@ class LiveTopic:
         self.positions: dict[Place, int] = {}
         self.lost: dict[Place, int] = {}
         self._reader = TopicReader(topics)
+        self._n_deleted = 0
 
     def ids(self) -> dict[str, str]:
         """As of :class:`WatchedSource`."""
@@ -116,6 +117,7 @@ class LiveTopic:
                 hint="Watch it into another folder: --state OTHER",
             )
         ends = {at: max(high, self.positions[at]) for at, (_, high) in spans.items()} if once else None
+        self._n_deleted = 0
         for batch in self._reader.batches(self.positions, ends):
             self.positions = dict(self._reader.positions)
             lost = dict[Place, int]()
@@ -127,6 +129,11 @@ class LiveTopic:
     def ends_now(self) -> dict[Place, int]:
         """Where partitions end, from the last fetch."""
         return self._reader.ends_now()
+
+    def newly_deleted(self) -> list[Lost]:
+        """What the broker deleted before it was read, since this was asked last."""
+        n, self._n_deleted = self._n_deleted, len(self._reader.lost)
+        return self._reader.lost[n:]
 
     def silences(self) -> Mapping[Place, Silence]:
         """For how long the broker of each partition owes an answer, as of librdkafka's last count."""

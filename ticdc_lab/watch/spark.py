@@ -200,7 +200,7 @@ class SparkWatch(Watch):
 
     def _take_batch(self, frame: DataFrame, batch: int) -> None:
         assert self._decoding is not None
-        state, watched = self._state, self._watched
+        watched = self._watched
         packed, whole = self._read(frame)
         try:
             ddl = LogFacts.read(whole.part.facts).ddl if whole is not None and is_kafka(self._named) else None
@@ -211,7 +211,7 @@ class SparkWatch(Watch):
                 return
             part = whole.part
             self._require_next(part.spans)
-            state = with_part(state, part)
+            state = with_part(self._state, part)
             known = state.known
             promises = Promises.read(known, protocol=watched.protocol, settings=watched.settings)
             step = stepping(
@@ -271,6 +271,7 @@ class SparkWatch(Watch):
             gone = min(spans[at][0], lows.get(at, (0, 0))[0]) - expected
             if gone > 0:
                 self._lost[at] = self._lost.get(at, 0) + gone
+                self._state = self._state.with_deleted(at, (expected, expected + gone))
 
     def _look(self) -> bool:
         """As on the desk; partitions that have no message yet are watched, too."""

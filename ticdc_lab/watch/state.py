@@ -71,6 +71,7 @@ from ticdc_lab.facts.known import CountedOffsets, Home, LostFiles, LostSchema, W
 from ticdc_lab.facts.limits import counted_offsets
 from ticdc_lab.settings import MATCH, Contradiction, Setting, Settings
 from ticdc_lab.settings import UNKNOWN as NO_SETTINGS
+from ticdc_lab.sources.kafka_reading import Span
 from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
 
 EXPLAINING = 1 << 16
@@ -201,6 +202,11 @@ class WatchState:
     # ``lost_files``, ``lost_schemas``: of a storage folder, as of :class:`ticdc_lab.facts.LogFacts`.
     lost_files: tuple[LostFiles, ...] = ()
     lost_schemas: tuple[LostSchema, ...] = ()
+    deleted: Mapping[Home, tuple[Span, ...]] = field(default_factory=dict)  # as of :class:`ticdc_lab.facts.LogFacts`
+
+    def with_deleted(self, at: Home, span: Span) -> WatchState:
+        """The same with offsets that the broker deleted before they were read; the last stretches are kept."""
+        return replace(self, deleted={**self.deleted, at: (*self.deleted.get(at, ()), span)[-GAPS:]})
 
     def saved(self) -> WatchState:
         """The same, with nothing that has still to be saved."""
@@ -211,7 +217,7 @@ class WatchState:
         """What is known of the whole log."""
         return replace(
             LogFacts.read(self.facts, firsts=self.firsts), counted=self.counted, lost_files=self.lost_files,
-            lost_schemas=self.lost_schemas,
+            lost_schemas=self.lost_schemas, deleted=self.deleted,
         )  # fmt: skip
 
     @property

@@ -38,6 +38,7 @@ ALONE = "watermarks of one partition alone are missing"
 FAR_AHEAD = "the last watermark of a partition is far ahead of all others"
 OTHER_TEXT = "a DDL has another text in one partition"
 TWO_TOPICS = "an offset has different messages"
+DELETED = "the broker deleted offsets before they were read"
 
 SHOWN = ("partition", "offset", "commit_ts")
 _WRITERS = "Check that only one changefeed writes to the topic, and when it restarted: ticdc-lab watermarks {source}"
@@ -147,7 +148,10 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
 
 @Guarantee(
     "需要满足前提：Kafka 集群可以正常读取", needs=("all messages", "offset"),
-    instead={TWO_TOPICS: "Record each topic into a file of its own: ticdc-lab record {topic} --out FILE"},
+    instead={
+        TWO_TOPICS: "Record each topic into a file of its own: ticdc-lab record {topic} --out FILE",
+        DELETED: "Their changes are never checked. Lengthen the topic's retention, or see why the watch was behind",
+    },
     picture=Picture("gap"), at_once=False, by_loss=True,
     do=(
         "If the missing messages are not in quarantine (ticdc-lab survey {source}), record them again. "
@@ -157,8 +161,9 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
 def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     """A broker gives each message of a partition the next offset: none is missing, and no two differ at one offset.
 
-    A warning: compaction takes messages too, and what is in quarantine or was filtered out is not seen here. One
-    finding a partition, at the message after the first hole; :func:`ticdc_lab.facts.limits.offset_gaps` lists all.
+    A warning: compaction takes messages too, and what is in quarantine or was filtered out is not seen here. What a
+    watch saw the broker delete is a finding of its own. One finding a partition, at the message after the first hole;
+    :func:`ticdc_lab.facts.limits.offset_gaps` lists all.
     Holes before the first message and after the last cannot be seen.
 
     Different messages at one offset, one perhaps in quarantine, are an error: they are of two topics. It is
@@ -167,11 +172,13 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     """
     for hole in holes(log):
         home, low, high = hole.home, hole.low, hole.high
-        message = (
-            f"{home.words} is missing {count(hole.n, 'message')} in {count(hole.stretches, 'range')} of offsets, "
-            f"the first after {low['offset']}: compacted, in quarantine, or lost"
-        )
-        cause = "offsets are missing: compacted, in quarantine, or lost"
+        n, which = hole.n, f"in {count(hole.stretches, 'range')} of offsets, the first after {low['offset']}"
+        if hole.is_deleted:
+            message = f"{home.words}: the broker deleted {count(n, 'offset')} before they were read, {which}"
+            cause = DELETED
+        else:
+            cause = "offsets are missing: compacted, in quarantine, or lost"
+            message = f"{home.words} is missing {count(n, 'message')} {which}: {cause.partition(': ')[2]}"
         yield finding(WARNING, message, home.topic, [low, high], cause=cause, **high)
     for t in log.twice:
         if t.differ:
@@ -303,16 +310,30 @@ class Hole:
     stretches: int
     low: Event
     high: Event
+    is_deleted: bool = False  # whether the broker was seen to have deleted them
 
 
 def holes(log: Stated) -> Iterator[Hole]:
     """Partitions with missing offsets between the first and the last decoded, if these count messages."""
     for home in log.homes:
         first, last = (ends[home.gaps[0] != home.first_offset] for ends in home.gaps)
-        if len(first) and home.counts:
-            ends = int(first[0]) - 1, int(last[0]) + 1
-            low, high = ({"partition": home.partition, "offset": o, "commit_ts": None} for o in ends)
-            yield Hole(home, int((last - first + 1).sum()), len(first), low, high)
+        if not home.counts:
+            continue
+        n_deleted = _deleted_before(home, last + 1) - _deleted_before(home, first)
+        for n, is_deleted in ((last - first + 1 - n_deleted, False), (n_deleted, True)):
+            if len(at := np.flatnonzero(n)):
+                ends = int(first[at[0]]) - 1, int(last[at[-1]]) + 1
+                low, high = ({"partition": home.partition, "offset": o, "commit_ts": None} for o in ends)
+                yield Hole(home, int(n.sum()), len(at), low, high, is_deleted)
+
+
+def _deleted_before(home: Home, offset: Ints) -> Ints:
+    """How many offsets of those that the broker deleted lie before each of some."""
+    begin, end = np.array(sorted(home.deleted), dtype=np.int64).reshape(-1, 2).T
+    every = np.append(0, np.cumsum(end - begin))
+    at = np.searchsorted(end, offset)  # ranges that end before it
+    found: Ints = every[at] + np.maximum(0, offset - np.append(begin, END)[at])
+    return found
 
 
 def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
