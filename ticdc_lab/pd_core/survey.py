@@ -179,6 +179,12 @@ def _findings(cluster: Cluster, c: RegionColumns) -> list[tuple[str, Flags]]:
     ]
 
 
+_AMISS = (
+    "without a leader", "in a joint state", "with a peer on an unknown store", "with a peer on a store that is down",
+    "with a peer on a store that leaves", "with peers that do not fit the rules", "with a peer reported down",
+)  # fmt: skip
+"""Where no operator means that something stays wrong."""
+
 _NOT_BALANCED = (
     "without a leader", "in a joint state", "with a peer on an unknown store", "with peers that do not fit the rules",
     BUSY, DOUBTED,
@@ -288,6 +294,7 @@ class CheckOutcome(NamedTuple):
 
     ``regions`` is how many the group has, ``asked`` how many of them were checked, ``here`` how many of those ended
     this way: with an operator ``does`` ("" for none), or without one because of ``why``. ``example`` is one's id.
+    ``limit`` is what an operator waits for.
     """
 
     group: str
@@ -297,6 +304,12 @@ class CheckOutcome(NamedTuple):
     does: str
     why: str
     example: int
+    limit: str = ""
+
+    @property
+    def of_group(self) -> int:
+        """Regions of the group that end this way; of those that were not checked as large a part."""
+        return round(self.here / self.asked * self.regions) if self.asked else self.regions
 
 
 class NotChosen(NamedTuple):
@@ -331,21 +344,28 @@ class Survey(NamedTuple):
         """The survey in a few words."""
         if halted := [a.explained.because for a in self.rounds if a.asked == PD]:
             return f"nothing: {halted[0]}"
-        acts: dict[str, int] = defaultdict(int)
+        acts, waits, left = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
         for o in self.outcomes:
             if o.does:
-                acts[o.does] += round(o.here / o.asked * o.regions)
-        told = [f"{name} for about {count(n, 'region')}" for name, n in sorted(acts.items(), key=lambda a: -a[1])]
+                acts[o.does] += o.of_group
+            elif o.limit:
+                waits[o.limit] += o.of_group
+            elif o.group in _AMISS:
+                left[o.group, o.why] += o.of_group
+        told = [f"{name} for about {count(n, 'region')}" for name, n in acts.most_common()]
         busy = [a.asked for a in self.rounds if a.explained.operators]
         told += [f"{' and '.join(busy)} would move something"] if busy else []
-        doubted = sum(o.regions for o in self.outcomes if o.group == DOUBTED)
-        more = (
-            [f"{count(doubted, 'region is', 'regions are')} not judged without their placement rules"]
-            if doubted
-            else []
-        )
-        nothing = "nothing: no checker finds work and no move pays"
-        return "; ".join([*(told or [nothing]), *more])
+        runs, doubted = (sum(o.regions for o in self.outcomes if o.group == name) for name in (BUSY, DOUBTED))
+        more = [f"about {count(n, 'region waits', 'regions wait')} for {limit}" for limit, n in waits.most_common()]
+        more += [f"no operator for {count(n, 'region')} {group}: {why}" for (group, why), n in left.most_common()]
+        held = [a for a in self.rounds if a.explained.limit and not a.explained.operators]
+        more += [f"{a.asked}: {a.explained.because}" for a in held]
+        more += [f"{count(runs, 'region has', 'regions have')} an operator that runs"] if runs else []
+        if not told:
+            told, more = [f"nothing: {'; '.join(more) or 'no checker finds work and no move pays'}"], []
+        if doubted:
+            more.append(f"{count(doubted, 'region is', 'regions are')} not judged without their placement rules")
+        return "; ".join([*told, *more])
 
 
 def survey(
@@ -389,8 +409,10 @@ def survey(
         stuck_first = group.name != SMALL
         found = _counted(cluster, regions, asked, up_s, running, refused, of_merge=group.name == SMALL)
         outcomes.extend(
-            CheckOutcome(group.name, len(group.places), len(asked), len(ids), does, why, ids[0])
-            for (does, why), ids in sorted(found.items(), key=lambda f: (stuck_first and bool(f[0][0]), -len(f[1])))
+            CheckOutcome(group.name, len(group.places), len(asked), len(ids), does, why, ids[0], limit)
+            for (does, why, limit), ids in sorted(
+                found.items(), key=lambda f: (stuck_first and bool(f[0][0]), -len(f[1]))
+            )
         )
     rounds = _rounds(cluster, partial(Draws, regions, seed), schedulers or default_schedulers(), running)
     for opinion in rounds:
@@ -416,9 +438,9 @@ _SETTLED = {
 def _counted(
     cluster: Cluster, regions: RegionColumns, places: list[int], up_s: float, running: Mapping[Kind, int],
     refused: dict[tuple[int, str, str], list[int]], *, of_merge: bool,
-) -> dict[tuple[str, str], list[int]]:  # fmt: skip
-    """Give the ids of regions by what is done with them and why nothing is; note who refused which store."""
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+) -> dict[tuple[str, str, str], list[int]]:  # fmt: skip
+    """Give the ids of regions by what is done, why nothing is, and its limit; note who refused which store."""
+    found: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for place in places:
         region, beside = region_at(regions, place), neighbours(regions, place)
         told = check_region(cluster, region, beside, up_s=up_s, running=dict(running))
@@ -429,7 +451,7 @@ def _counted(
                 noted = refused.setdefault((r.store, f"checker {r.role}", r.why), [0, region.id])
                 noted[0] += 1
         op = told.operator
-        found[(op.desc, "") if op is not None else ("", told.because)].append(region.id)
+        found[(op.desc, "", "") if op is not None else ("", told.because, told.limit)].append(region.id)
     return found
 
 

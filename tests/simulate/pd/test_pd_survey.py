@@ -149,6 +149,21 @@ def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, Re
     assert [a.asked for a in told.rounds] == ["balance-leader", "balance-region"]
 
 
+def test_where_nothing_moves_the_first_sentence_says_what_it_waits_for() -> None:
+    """A limit, an operator that runs, or no store for it; only with nothing of these is there no work."""
+    stores = [Store(i, available=90 * GIB) for i in (1, 2, 3, 4)]
+    stores[3] = stores[3]._replace(heartbeat_age_s=NEVER_S)
+    lost = Region(1, (Peer(1, 1), Peer(2, 2), Peer(3, 4)), 1, down=frozenset({4}))
+    told = survey(cluster_of(Config(replica_schedule_limit=0), stores), of_regions([lost])).sentence
+    assert told == "nothing: about 1 region waits for replica-schedule-limit 0"
+    none_left = survey(cluster_of(Config(), [stores[0], stores[1], stores[3]]), of_regions([lost])).sentence
+    assert none_left.startswith("nothing: no operator for 1 region with a peer on a store that is down: ")
+    well = Region(1, (Peer(1, 1), Peer(2, 2), Peer(3, 3)), 1)
+    assert survey(cluster_of(Config(), stores[:3]), of_regions([well])).sentence == (
+        "nothing: no checker finds work and no move pays"
+    )
+
+
 def test_a_region_without_a_leader_says_so_first() -> None:
     """Also without placement rules, and where no better place is there, which is the last that a checker notes."""
     stores = [Store(i, labels=labelled({"zone": z}), available=90 * GIB) for i, z in enumerate("abcc", 1)]
