@@ -128,6 +128,12 @@ def test_which_command_needs_spark(
     assert asked == [spark]
 
 
+def test_help_of_the_tests_starts_nothing(lab: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a set-up nor lint and types, which take minutes before pytest would show its options."""
+    assert lab.main(["test", "--help"]) == 0 and lab.main(["setup", "-h"]) == 0
+    assert lab.call == [] and capsys.readouterr().out.count("./lab test --quick") == 2
+
+
 def test_a_set_up_with_a_strange_option_does_nothing(lab: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """It shows how it is called."""
     assert lab.main(["setup", "--sparkle"]) == 2
