@@ -795,6 +795,15 @@ def test_a_stall_shows_in_the_times_of_the_broker(spark: SparkSession, tmp_path:
     assert len(found) and found["stood_s"].min() > 60 and found["since"].notna().all()
 
 
+def test_watermarks_and_why_call_the_same_steps_stalls(spark: SparkSession) -> None:
+    """Two answers about one log count by the same rule; what is stuck at the end has no next watermark."""
+    with closing(ticdc_lab.open(str(golden("messages_open-protocol_stalls.jsonl.gz")), spark=spark)) as log:
+        found, of = log.why().frame, log.watermarks().frames["partitions"]
+        ended = found[found["is_stall"] & found["next_ts"].notna()]
+        counted = [sum(p in where for where in ended["partitions"]) for p in of["partition"]]
+        assert of["n_stalls"].to_list() == counted and min(counted) > 3
+
+
 def test_without_partitions_nothing_is_whole_that_may_lie_in_several(spark: SparkSession, tmp_path: Path) -> None:
     """Each answer from watermarks names the assumption; how many partitions a transaction touches is unknown."""
     values = [base64.b64decode(m["value"]) for m in json_lines("messages_canal-json-tidb_small.jsonl.gz")]

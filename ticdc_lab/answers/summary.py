@@ -42,7 +42,7 @@ from ticdc_lab.facts.overview import (
 )
 from ticdc_lab.facts.places import NAMED_BY, with_places
 from ticdc_lab.facts.schemas import arrow_of
-from ticdc_lab.facts.watermarks import partitions_of
+from ticdc_lab.facts.watermarks import partitions_of, rhythm_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.transactions import known_places, of_restored, restored_here, restored_transactions
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested
@@ -165,7 +165,7 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
     if stated is None:
         return told
     steps = steps_of(stated, most=max(20, POINTS // max(1, len(facts.homes))))
-    partitions = partitions_of(facts)
+    partitions = partitions_of(facts, stall_s=rhythm_of(facts).stall_s)  # what is a stall to `why`
     rows_to = {(p["topic"], p["partition"]): p["last_commit_ts"] for p in partitions.to_pylist()}
     return told | {
         "partitions": exact(partitions),

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _WATERMARKS = {
     "partitions": (
-        "topic", "partition", "resolved_ts", "n_watermarks", "n_regressions", "n_stalls", "last_commit_ts",
+        "topic", "partition", "resolved_ts", "n_watermarks", "n_regressions", "step_s_max", "last_commit_ts",
     ),
     "tables": ("schema_name", "table_name", "n_rows", "resolved_ts", "last_commit_ts"),
 }  # fmt: skip
