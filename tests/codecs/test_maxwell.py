@@ -80,6 +80,19 @@ def test_a_delete_has_its_row_in_old() -> None:
         assert cells(event["before"]) == {"id": "1", "v": None}
 
 
+def test_maxwells_own_delete_has_its_row_in_data() -> None:
+    """So zendesk/maxwell documents it (`docs/docs/dataformat.md`), and `RowMap.toJSON` writes no `old` then."""
+    [event] = only(row("delete", xid=23396, commit=True, position="master.000006:800911", data={"id": 1, "v": None}))
+    assert (event["op"], event["columns"]) == ("delete", None)
+    assert cells(event["before"]) == {"id": "1", "v": None}
+
+
+def test_maxwells_own_ddl_has_milliseconds_and_no_commit_ts() -> None:
+    """Its `ts` there is a time; TiCDC writes the commit_ts itself."""
+    [event] = only(ddl("table-create", ts=1_477_053_126_000))
+    assert (event["kind"], event["commit_ts"], event["query"]) == ("ddl", None, "create table a")
+
+
 def test_an_update_has_what_changed_in_old_or_nothing() -> None:
     """`old` has the columns whose value changed, NULL too, and is left out where it would be empty."""
     changed, same = (only(row("update", data={"id": 1, "v": "x"}, old=old))[0] for old in ({"v": None}, None))
@@ -124,7 +137,8 @@ BAD = {
     "an unknown type": (row("bootstrap-insert"), "unknown-type"),
     "canal-json's type": (row("INSERT", sql="", isDdl=False), "unknown-type"),
     "an insert without data": (row(data=None), "missing-field"),
-    "a delete without old": (row("delete"), "missing-field"),
+    "a delete without an image": (row("delete", data=None), "missing-field"),
+    "a delete without old, and data of no column": (row("delete", data={}), "missing-field"),
     "data that is a list": (row(data=[1]), "bad-type"),
     "old that is a text": (row("update", old="x"), "bad-type"),
     "a value that is an object": (row(data={"v": {}}), "bad-type"),

@@ -6,6 +6,8 @@ What its encoder does (pingcap/tiflow, ``pkg/sink/codec/maxwell``):
   is in whole seconds, and nothing else shows the time. A DDL has the commit_ts itself as its ``ts``.
 - A value holds as many rows as the encoder had at hand. There is no watermark.
 - A delete has its row in ``old``. An update's ``old`` has the columns that changed, and is absent where none did.
+  Maxwell itself (zendesk/maxwell, ``docs/docs/dataformat.md``) has the row of a delete in ``data``, without ``old``,
+  and writes the ``ts`` of a DDL in milliseconds, which is no commit_ts.
 - No type and no key is given. Numbers are numbers (ENUM, SET and BIT too), bytes are base64, which looks like
   text and which stays as it is. A DOUBLE of 1e15 or more without a fraction is written like an integer, and stays so.
   A FLOAT had a double's digits up to v6.5.1, and in v6.6; no DDL corrects it, as no row has a commit_ts.
@@ -24,6 +26,9 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 
 _OPS = {"insert": S.INSERT, "update": S.UPDATE, "delete": S.DELETE}
+
+_LEAST_TSO = 1 << 48
+"""A lesser number is a time in milliseconds up to the year 10,889; as a TSO it is one of 1970."""
 
 # Where one object ends and the next begins. A JSON string cannot have the second quote.
 _NEXT = re.compile(rb'(?<=\})(?=\{"database":)')
@@ -50,14 +55,15 @@ def _event(message: Mapping[str, Any]) -> Event:
         columns = None if op == S.DELETE else _image(require(message, "data"), "data")
         before = None
         if op == S.DELETE:
-            before = _image(require(message, "old"), "old")
+            name = "data" if "old" not in message and message.get("data") else "old"
+            before = _image(require(message, name), name)
         elif op == S.UPDATE:
             before = _image(message.get("old", {}), "old")
         return Event(S.ROW, None, schema, table, op=op, columns=columns, before=before)
     if "def" not in message:
         raise Malformed("unknown-type", f"type is {kind!r}, and no table is defined; expected insert, update or delete")
     members(message["def"], "def")
-    return Event(S.DDL, ts, schema, table, query=text(message, "sql"), ddl_type=kind)
+    return Event(S.DDL, ts if ts >= _LEAST_TSO else None, schema, table, query=text(message, "sql"), ddl_type=kind)
 
 
 def _image(image: Any, name: str) -> list[Column]:
