@@ -270,6 +270,7 @@ def named_documents(file: PrintedFile | Path) -> list[tuple[str, Any]]:
 
 def documents_in(data: bytes, file: PrintedFile | Path) -> list[tuple[str, Any]]:
     """Read all documents of a text; ``file`` is what errors name."""
+    data = _NOTHING.sub(rb"\1[]", data)
     start = _BEGINS.search(data)
     begin = start.start(1) if start else 0
     body, before = data[begin:] if start else data.strip(), data[:begin].decode("utf-8", "replace")
@@ -541,6 +542,8 @@ def kinds_of(file: PrintedFile) -> list[str]:
 
 _BEFORE = b" \t\r\n\xef\xbb\xbf"
 _BY_NAME = {"operator": OPERATORS, "scheduler": SCHEDULERS, "rule": RULES, "hot": HOT, "region": REGIONS}
+_NOTHING = re.compile(rb"(?m)^([^\n{}\[\]\"]*(?:%s)[^\n{}\[\]\"]*\n+)null\b" % "|".join(_BY_NAME).encode())
+"""A command in a session of pd-ctl that printed ``null``, as for no operator."""
 _ARGUMENTS = (
     "store-id-ranges", "min-hot-byte-rate", "evict-stores", "evict-by-trend-stores", "evicted-stores", "roles", "batch",
     "range-name", "store-leader-id", "recovery-duration", "ranges",

@@ -74,6 +74,7 @@ from ticdc_lab.pd_core.pd_ctl_settings import (
     version_of,
 )
 from ticdc_lab.pd_core.regions import LEARNER, ROLES, Flags, RegionColumns
+from ticdc_lab.pd_core.rules import default_rules
 from ticdc_lab.pd_core.stores import REMOVED, REMOVING, Store, is_tikv
 from ticdc_lab.words import count, some_of
 
@@ -231,7 +232,8 @@ def loaded(files: PrintedFiles) -> Loaded:
     )
     doubted = _doubted(cluster, regions, files, placed)
     notes = (
-        *settings.mapped, *(f"not read: setting {u}" for u in settings.unread), *_assumed(placed),
+        *_unlabelled(cluster), *settings.mapped,
+        *(f"not read: setting {u}" for u in settings.unread), *_assumed(placed),
         *(f"not read: operator {u}" for u in unread), *(f"not read: {u}" for u in schedulers.unread),
         *_unread(files, unused, [] if files.get(CONFIG) else first[:1]),
         *(f"not read: {count(n, 'store')} of {f}, since another file heard of them later" for f, n in older.items()),
@@ -429,8 +431,25 @@ def _assumed(placed: PlacementRules) -> list[str]:
     ]  # fmt: skip
 
 
+def _unlabelled(cluster: Cluster) -> list[str]:
+    """Name location labels that no store has: they spread no replicas."""
+    there = {key.lower() for s in cluster.stores.values() if s.state != REMOVED for key in s.labels}
+    rules = cluster.rules if cluster.config.placement_rules else default_rules(cluster.config)
+    lost: dict[str, list[str]] = {}
+    for r in rules:
+        for label in r.location_labels:
+            if label.lower() not in there:
+                lost.setdefault(label, []).append(f"{r.group}/{r.id}")
+    return [
+        f"no store has the label {label}, a location label of {'rule' if len(of) == 1 else 'rules'} {some_of(of)}: "
+        "it spreads no replicas (pd-ctl store label ID KEY VALUE)"
+        for label, of in lost.items()
+    ]
+
+
 _NOT_IN_DIAG = {REGIONS: "; diag does not collect it"}
 _MOST_NAMED = 40
+_EMPTY = ("null", "[]", "{}")
 
 
 def _unread(files: PrintedFiles, unused: Sequence[Unused], taken: Sequence[PrintedFile]) -> list[str]:
@@ -449,7 +468,9 @@ def _unread(files: PrintedFiles, unused: Sequence[Unused], taken: Sequence[Print
     read = {f for kind, some in files.of.items() if kind != BROKEN for f in some}
     broken = [f for f in files.get(BROKEN) if f not in read]
     found += [f"not read: {name}: its JSON is cut or broken" for name in _named(broken)]
-    if names := _named(files.unknown):
+    empty = [f for f in files.unknown if f.copy is None and begins_with(f) in _EMPTY]  # a copy is there no more
+    found += [f"not read: {name} is empty: name it after its command, as operator.json" for name in _named(empty)]
+    if names := _named([f for f in files.unknown if f not in empty]):
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         found.append(f"not read, no output of pd-ctl that is known here: {', '.join(names[:_MOST_NAMED])}{more}")
     return found

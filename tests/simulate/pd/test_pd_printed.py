@@ -838,6 +838,29 @@ def test_a_command_of_a_session_says_what_it_printed(tmp_path: Path) -> None:
     assert not any("session.txt" in n for n in found.notes)
 
 
+def test_null_is_what_a_command_prints_that_found_nothing(tmp_path: Path) -> None:
+    """In a session the line before shows which command; a file is named after it, or the answer asks for that."""
+    said = json.dumps({"stores": [store(i) for i in range(1, 5)]}), json.dumps({"regions": ring(3, 1, 2, 3)})
+    (tmp_path / "session.txt").write_text(
+        "\u00bb store\n{}\n\n\u00bb region\n{}\n\n\u00bb operator show\nnull\n".format(*said)
+    )
+    assert not any("operator show" in m.command for m in from_folder(tmp_path).missing)
+    found = given(tmp_path, ops__json="null", session__txt="{}")
+    assert any("operator show" in m.command for m in found.missing)
+    assert "not read: ops.json is empty: name it after its command, as operator.json" in found.notes
+
+
+def test_a_location_label_that_no_store_has_is_named(tmp_path: Path) -> None:
+    """PD spreads nothing by it, and prints no warning."""
+    labels = [rule("pd", "default", location_labels=["Zone", "host"]), rule("a", "b", location_labels=["host"])]
+    stores = {"stores": [store(i, labels=[{"key": "zone", "value": f"z{i}"}]) for i in range(1, 5)]}
+    notes = given(tmp_path, store__json=stores, rules__json=labels).notes
+    assert [note for note in notes if "location label" in note] == [
+        "no store has the label host, a location label of rules a/b, pd/default: it spreads no replicas "
+        "(pd-ctl store label ID KEY VALUE)"
+    ]
+
+
 def test_a_file_of_diag_that_only_counts_stores_is_no_output_of_pd_ctl(tmp_path: Path) -> None:
     """It is named, and the others are read."""
     told = given(tmp_path, cluster__json={"cluster_name": "a", "stores": 3, "regions": {"a": 1}})
