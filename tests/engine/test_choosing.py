@@ -56,6 +56,7 @@ def test_messages_that_are_sorted_have_to_fit_the_memory() -> None:
     """Half of the machine's memory is for them; what does not fit is for Spark."""
     assert too_large_to_sort(1 << 30, memory_bytes=16 << 30) is None
     why = too_large_to_sort(4 << 30, memory_bytes=16 << 30)
+    assert (too_large_to_sort(300 << 20, memory_bytes=2 << 30) or "").startswith("0.31 GB of messages are sorted")
     assert why == (
         "4 GB of messages are sorted, which takes the embedded engine 21 GB of memory, and this machine has 17"
     )

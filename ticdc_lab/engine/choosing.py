@@ -144,9 +144,13 @@ def too_large_to_sort(size: int, memory_bytes: int | None = None) -> str | None:
     if size * SORTED <= memory // 2:
         return None
     return (
-        f"{size / 1e9:.0f} GB of messages are sorted, which takes the embedded engine {size * SORTED / 1e9:.0f} GB "
-        f"of memory, and this machine has {memory / 1e9:.0f}"
+        f"{_gb(size)} GB of messages are sorted, which takes the embedded engine {_gb(size * SORTED)} GB "
+        f"of memory, and this machine has {_gb(memory)}"
     )
+
+
+def _gb(n: float) -> str:
+    return f"{n / 1e9:.0f}" if n >= 1e9 else f"{n / 1e9:.2g}"
 
 
 def size_bytes(source: str | None) -> int:
@@ -189,8 +193,7 @@ def _needs_spark(source: str | None, size: int, machine: Machine) -> str | None:
     if (elsewhere := _cannot_be_embedded(source, machine)) is not None:
         return elsewhere
     fits = min(FITS_BYTES, machine.memory_bytes // 2)
-    digits = 0 if fits >= 1e9 else 2  # of a small container
-    large = f"the log is large ({size / 1e9:.{digits}f} GB of messages, more than {fits / 1e9:.{digits}f})"
+    large = f"the log is large ({_gb(size)} GB of messages, more than {_gb(fits)})"
     return large if size > fits else None
 
 
