@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -396,6 +397,41 @@ def test_what_is_no_file_of_a_changefeed_says_what_it_is() -> None:
     assert "cdc cli changefeed query" in refused.value.hint
     of_mysql = {"sink_uri": "mysql://h:4000/", "config": {"sink": {"protocol": "", "terminator": "\r\n"}}}
     assert parse_file(json.dumps(of_mysql), name="c").settings.value("sink.protocol") is None
+
+
+def test_a_changefeed_of_etcdctl_in_json_is_read() -> None:
+    """Its keys and values are in base64; the status beside it is no changefeed, and two are one too many."""
+    info = {"sink-uri": "kafka://h/t?partition-num=6", "config": {"sink": {"protocol": "avro"}}, "state": "normal"}
+    at = "/tidb/cdc/default/default/changefeed/"
+    told = {f"{at}info/a": info, f"{at}status/a": {"checkpoint-ts": 7}, f"{at}info/b": info}
+    pairs = [{"key": coded(key), "value": coded(json.dumps(value))} for key, value in told.items()]
+    found = parse_file(json.dumps({"header": {}, "kvs": pairs[:2], "count": 2}), name="c")
+    assert (found.sink_uri, found.settings.value("sink.protocol")) == ("kafka://h/t?partition-num=6", "avro")
+    for some, said in ((pairs, "lists changefeeds"), (pairs[1:2], "has no changefeed among its 1 key of etcd")):
+        with pytest.raises(DispatchError, match=said):
+            parse_file(json.dumps({"kvs": some}), name="c")
+
+
+def coded(text: str) -> str:
+    """Base64 of a text."""
+    return b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[sink]\nprotocol = \u201cavro\u201d\n", "typographic quotes"),
+        ("[sink]\nprotocol = &quot;avro&quot;\n", "escapes of HTML"),
+        ('{\\"config\\":{\\"sink\\":{\\"protocol\\":\\"avro\\"}}}\n', "backslashes before its quotes"),
+        ('"{\\"config\\":{\\"sink\\":{\\"protocol\\":\\"avro\\"}}}"\n', "JSON in a text of JSON"),
+        ("sink:\n  protocol: avro\n", "resembles YAML, which TiCDC does not take"),
+    ],
+)
+def test_a_file_that_a_page_rewrote_is_refused_with_what_undoes_it(text: str, said: str) -> None:
+    """Forums replace quotes, and logs escape them."""
+    with pytest.raises(DispatchError) as refused:
+        parse_file(text, name="c")
+    assert said in refused.value.hint
 
 
 def test_keys_of_older_releases_have_todays_names_and_those_that_count_are_refused() -> None:

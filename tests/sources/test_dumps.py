@@ -402,6 +402,23 @@ def test_zero_bytes_behind_a_dump_are_named_and_cost_nothing(name: str, options:
     assert named["error_class"] == "bad-dump-record:zeroed-end" and "5,000 bytes are zero" in named["reason"]
 
 
+@pytest.mark.parametrize("chunk", [1 << 20, 777])
+@pytest.mark.parametrize(
+    "name", ["canal-json.kcat-J.jsonl", "canal-json.console-all.txt", "canal-json.console-values.jsonl"]
+)
+def test_zero_bytes_in_the_middle_are_named_and_cost_the_lines_that_they_hit(name: str, chunk: int) -> None:
+    """Each place is counted; two halves of other messages make none."""
+    lines = (DATA / name).read_bytes().splitlines(keepends=True)
+    whole = [m["value"] for m in read(b"".join(lines))[1]]
+    hit = [*lines[:3], lines[3][:90] + bytes(4_096) + lines[5][120:], *lines[6:9], bytes(512) + lines[9], *lines[10:]]
+    _, messages, bad = read(b"".join(hit), chunk=chunk)
+    found = [m["value"] for m in messages]
+    assert [v for v in found if v in whole] == [v for i, v in enumerate(whole) if i not in (3, 4, 5, 9)]
+    assert all(lines[3].find(v) > 0 or lines[3].startswith(v) for v in found if v not in whole)  # a value is any text
+    zeroed = [row["reason"] for row in bad if row["error_class"] == "bad-dump-record:zeroed"]
+    assert [said.partition("line ")[2][:20] for said in zeroed] == ["4: 4,096 bytes in it", "8: 512 bytes in its "]
+
+
 @pytest.mark.parametrize(
     "name", ["canal-json.kcat-J.jsonl", "open-protocol.kcat-J.jsonl", "canal-json.console-all.txt"]
 )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.bounded import parse_json, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
+from ticdc_lab.errors.rewritten import undone
 from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, KNOWN, RENAMED, TABLES, full_name, nearest, protocol_named
 from ticdc_lab.settings.setting import Setting, Settings, require_name
 from ticdc_lab.words import are, count
@@ -60,8 +64,8 @@ _V1: Mapping[str, tuple[str, str | None]] = {
 }
 """Settings that the open API v1 takes beside each other: the table, and the key in it."""
 
-_DOCUMENT = re.compile(r"(?m)^(?:Info: )?(?=\{\s*[\"}])")
-"""Where JSON begins, behind what tiup, a log and etcdctl print before it, and ``changefeed create`` on its line."""
+_DOCUMENT = re.compile(r"(?m)^(?:[A-Za-z]+(?: [a-z]+)?: )?(?=\{\s*[\"}])")
+"""Where JSON begins, behind what tiup, a log and etcdctl print before it, and words on its line."""
 
 _OF_LOG = re.compile(r'\[\w+="(\{\\"(?:\\.|[^"\\])*\})"\]')
 """A changefeed in a line of cdc.log: ``[info="{\\"sink-uri\\":..}"]``."""
@@ -184,12 +188,12 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
                 return parse_toml(text), False, ()
             except ValueError:
                 if re.search(r'(?m)^\s*\[\s*\{\s*"', text):  # what `changefeed list` prints; no table of TOML begins so
-                    raise _several(name) from None
+                    raise _several(name, "captures" if re.search('"is[-_]owner"', text) else "changefeeds") from None
                 if begin is None:
                     return (*_copied(text), (f"{name} has lines beside the settings, which are not read.",))
         what, rest = "JSON", text[begin.end() if begin else 0 :]
         try:
-            return parse_json(rest), True, _beside(name, text[: -len(rest)])
+            return _of_etcd(parse_json(rest), name), True, _beside(name, text[: -len(rest)])
         except json.JSONDecodeError as e:
             if e.msg != "Extra data":
                 raise
@@ -198,7 +202,37 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
                 raise _several(name) from e
             return parse_json(document), True, _beside(name, text[: -len(rest)], behind)
     except ValueError as e:
-        raise DispatchError(f"The changefeed file {name} is no {what}: {e}.", hint=_EXPECTED) from e
+        raise DispatchError(f"The changefeed file {name} is no {what}: {e}.", hint=_to_undo(text, name)) from e
+
+
+def _to_undo(text: str, name: str) -> str:
+    """What to do about a text that is neither TOML nor JSON."""
+    for of, before in undone(text):
+        with suppress(ValueError):
+            found: Any = before
+            while isinstance(found, str):
+                found = (json.loads if found.lstrip()[:1] in ("{", '"') else parse_toml)(found)
+            command = of.command.replace("{file}", shlex.quote(name))
+            return f"It has {of.words}. Undo it, and give what results: {command} > changefeed"
+    is_yaml = re.search(r"(?m)^\w[\w-]*:\s*$", text) is not None
+    return f"It resembles YAML, which TiCDC does not take. {_EXPECTED}" if is_yaml else _EXPECTED
+
+
+def _of_etcd(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """The changefeed in what ``etcdctl get -w json`` prints, with keys and values in base64; else what was found."""
+    if not isinstance(pairs := found.get("kvs"), list):
+        return found
+    some = {b64decode(of["key"]).decode(): b64decode(of.get("value", "")).decode() for of in pairs}
+    infos = [value for key, value in some.items() if "/changefeed/info/" in key]
+    if len(infos) > 1:
+        raise _several(name)
+    if not infos:
+        raise DispatchError(
+            f"{name} has no changefeed among its {count(len(some), 'key')} of etcd: {', '.join(list(some)[:3])}.",
+            hint="etcdctl get --prefix /tidb/cdc/default/default/changefeed/info/ID -w json > changefeed.json",
+        )
+    settings: dict[str, Any] = parse_json(infos[0])
+    return settings
 
 
 def _copied(text: str) -> tuple[dict[str, Any], bool]:
@@ -211,9 +245,9 @@ def _copied(text: str) -> tuple[dict[str, Any], bool]:
     return ({"sink-uri": uri[2]} if uri else {}) | found, False
 
 
-def _several(name: str) -> DispatchError:
+def _several(name: str, what: str = "changefeeds") -> DispatchError:
     hint = "cdc cli changefeed query --changefeed-id ID > changefeed.json"
-    return DispatchError(f"{name} lists changefeeds; expected one changefeed.", hint=hint)
+    return DispatchError(f"{name} lists {what}; expected one changefeed.", hint=hint)
 
 
 def _beside(name: str, *texts: str) -> tuple[str, ...]:

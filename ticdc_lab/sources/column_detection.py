@@ -49,15 +49,29 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
     parts = tuple(by_name.get(name, "ignored") for name in names)
     lines = head.decode("latin-1").split("\n")
     lines, is_escaped = lines[1:] if whole or len(lines) < 3 else lines[1:-1], bool(_ESCAPED.search(head))
-    rows = cells_in(lines, between=delimiter, most=len(head), is_escaped=is_escaped)
-    some: list[dict[str, str]] = []
-    with suppress(csv.Error):  # its reader reports where
-        for row in islice(rows, LOOKED_AT):
-            if len(row) == len(parts) and row != names:
-                some.append(dict(zip(parts, row, strict=True)))
+    some = _rows(lines, parts, delimiter, len(head), is_escaped=is_escaped)
+    if delimiter == "\t" and not is_escaped:  # mysql --batch and ClickHouse write a backslash as two
+        others = _rows(lines, parts, delimiter, len(head), is_escaped=True)
+        is_escaped = sum(is_json(_value(row)) for row in others) > sum(is_json(_value(row)) for row in some)
+        some = others if is_escaped else some
+    some = [row for row in some if list(row.values()) != names]
     filled = [{role: text for role, text in row.items() if text != "null"} for row in some]
     codings = codings_of(*texts_of(filled, {"key": "key", "value": "value"}))
     return Form("csv", "csv", *codings, parts=parts, between=delimiter.encode(), lost=lost, is_escaped=is_escaped)
+
+
+def _rows(
+    lines: Sequence[str], parts: Sequence[str], between: str, most: int, *, is_escaped: bool
+) -> list[dict[str, str]]:
+    """The first rows that have these parts."""
+    rows, some = cells_in(lines, between=between, most=most, is_escaped=is_escaped), list[dict[str, str]]()
+    with suppress(csv.Error):  # its reader reports where
+        some += (dict(zip(parts, row, strict=True)) for row in islice(rows, LOOKED_AT) if len(row) == len(parts))
+    return some
+
+
+def _value(row: Mapping[str, str]) -> bytes:
+    return row["value"].encode("latin-1", "replace")
 
 
 def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:

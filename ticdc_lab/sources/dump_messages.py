@@ -131,7 +131,7 @@ def contents(
 
 
 def _content(value: Value, name: str, coding: Coding, form: Form) -> bytes | None:
-    if isinstance(value, bytes) and (b'"isPayloadNull"' in value or b'"encoding"' in value):
+    if isinstance(value, bytes) and any(name in value for name in _WRAPS):
         value, coding = _payload(value, name, coding)
     if value is None:
         return None
@@ -160,14 +160,19 @@ def _of_numbers(value: bytes) -> bytes:
 
 
 _AS_IT_IS = ("json", "text", "utf8WithControlChars", "xml", "null", "")
+_WRAPS = (b'"isPayloadNull"', b'"encoding"', b'"BINARY"', b'"JSON"', b'"STRING"')
+_OF_REST: Mapping[Any, Coding] = {"BINARY": "base64", "JSON": "text", "STRING": "text"}
+"""Types of keys and values in records of Confluent's REST API, version 3."""
 
 
 def _payload(value: bytes, name: str, coding: Coding) -> tuple[Value, Coding]:
-    """What Redpanda Console wraps a key or a value into, and how it is written there."""
+    """What Redpanda Console, or Confluent's REST API, wraps a key or a value into, and how it is written there."""
     try:
         wrapper = fields_of(value)
     except BadJson:
         return value, coding
+    if wrapper.keys() == {"type", "data"} and (of_rest := _OF_REST.get(wrapper["type"])):
+        return wrapper["data"], of_rest
     if not {"isPayloadNull", "encoding"} & wrapper.keys() or not {"payload", "isPayloadNull"} & wrapper.keys():
         return value, coding
     if wrapper.get("isPayloadNull") is True:

@@ -68,7 +68,9 @@ def _records_of(
 ) -> Iterator[Record]:
     file.seek(0)
     return (
-        of_rows(file, form) if form.records == "rows" else records_in(_text(contents(file), form, fault), form, line, 0)
+        of_rows(file, form)
+        if form.records == "rows"
+        else records_in(_text(contents(file), form, fault, 0), form, line, 0)
     )
 
 
@@ -172,11 +174,14 @@ def read_dump(
     may have. ``passed``: how many lines of the file lie before ``chunks``.
     """
     fault = [""]
-    return _assembled(records_in(_text(chunks, form, fault), form, line, passed), name, assumed, fault)
+    return _assembled(records_in(_text(chunks, form, fault, passed), form, line, passed), name, assumed, fault)
 
 
 def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: list[str]) -> Read:
-    """Records in batches, with the places that they do not have; ``fault`` is what was wrong with their stream."""
+    """Records in batches, with the places that they do not have.
+
+    ``fault``: what was wrong with their stream at its end, and behind it a sentence for each place in its middle.
+    """
     messages: list[DumpedMessage] = []
     bad: list[Bad] = []
     seen: Counter[tuple[str, int]] = Counter()
@@ -205,17 +210,56 @@ def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: li
                 size += len(record.raw)
         if len(messages) + len(bad) >= ROWS_A_BATCH or size >= _BATCH_BYTES:
             yield cut()
+    bad += [Bad("zeroed", said, b"") for said in fault[1:]]
     if fault[0]:
         bad.append(Bad(class_of(fault[0]), f"{fault[0]}; all records before were read", b""))
     yield cut()
 
 
-def _text(chunks: Iterator[tuple[bytes, str]], form: Form, fault: list[str]) -> Iterator[bytes]:
-    """The bytes of a dump; where they can be binary, as they are."""
+def _text(chunks: Iterator[tuple[bytes, str]], form: Form, fault: list[str], passed: int) -> Iterator[bytes]:
+    """The bytes of a dump, behind so many lines of its file; where they can be binary, as they are."""
     if form.is_measured or form.records not in ("objects", "lines", "pattern"):
         return _bytes(chunks, fault)
-    some = without_zeros(chunks) if form.is_text else chunks
-    return without_status(_bytes(some, fault), keeps_lines=form.is_numbered, is_text=form.is_text)
+    some = _bytes(without_zeros(chunks) if form.is_text else chunks, fault)
+    some = _without_runs(some, fault, passed + 1) if form.is_text else some
+    return without_status(some, keeps_lines=form.is_numbered, is_text=form.is_text)
+
+
+_RUN = re.compile(rb"\0{64,}")
+"""A disk writes 512 bytes and more at once; lengths in open-protocol have fewer."""
+
+
+def _without_runs(chunks: Iterator[bytes], fault: list[str], line: int) -> Iterator[bytes]:
+    """A text without zero bytes in its middle, and without the rest of their line, whose beginning is elsewhere.
+
+    A crash leaves them for a part of a file that was not written. Each place is added to ``fault``.
+    """
+    held, zeros = b"", 0
+    for chunk in chunks:
+        text, held = held + chunk, b""
+        while text:
+            if zeros:
+                rest = text.lstrip(b"\0")
+                zeros += len(text) - len(rest)
+                end = rest.find(b"\n")
+                text = rest[end:] if end >= 0 else b""
+                if end >= 0:
+                    fault.append(f"line {line:,}: {zeros:,} bytes in its middle are zero, as after a crash")
+                    zeros = 0
+                continue
+            if run := _RUN.search(text):
+                yield text[: run.start()]
+                line += text.count(b"\n", 0, run.start())
+                text, zeros = text[run.end() :], run.end() - run.start()
+                continue
+            kept = text.rstrip(b"\0")  # a run may continue in the next chunk
+            held, text = text[len(kept) :], kept
+            line += text.count(b"\n")
+            yield text
+            break
+    yield held
+    if zeros:
+        fault.append(f"line {line:,}: {zeros:,} bytes in its middle are zero, as after a crash")
 
 
 def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[bytes]:

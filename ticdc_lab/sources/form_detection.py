@@ -166,7 +166,9 @@ def _depth(head: bytes) -> int:
     depth = at = 0
     while found := _WRAPPED.match(head, at):
         *beside, name = (n.decode("latin-1") for n in re.findall(rb'"([^"\\]*)"\s*:', found[0]))
-        is_record = any(role_of(n) in ("offset", "key", "value") for n in beside) or role_of(name) == "headers"
+        is_record = (
+            any(role_of(n) in ("partition", "offset", "key", "value") for n in beside) or role_of(name) == "headers"
+        )
         if is_record or _OF_ROWS & {*beside, name} or not (depth or name in _WRAPPERS):
             break
         depth, at = depth + 1, found.end()

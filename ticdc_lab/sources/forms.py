@@ -27,16 +27,17 @@ ROLES: tuple[Role, ...] = ("topic", "partition", "offset", "timestamp", "key", "
 NAMES: Mapping[str, Role] = {
     "topic": "topic", "topicname": "topic",
     "partition": "partition", "partitionid": "partition",
-    "offset": "offset",
+    "sequencenumber": "offset", "offset": "offset",  # of Azure Event Hubs, whose own `Offset` counts bytes
     "timestamp": "timestamp", "ts": "timestamp", "time": "timestamp", "createtime": "timestamp",
-    "timestampms": "timestamp",
-    "rawkey": "key", "rawvalue": "value", "rawpayload": "value",  # before what a tool has decoded
+    "timestampms": "timestamp", "enqueuedtime": "timestamp", "enqueuedtimeutc": "timestamp",
+    # before what a tool has decoded
+    "rawkey": "key", "rawvalue": "value", "rawpayload": "value", "rawmessage": "value",
     "key": "key", "messagekey": "key",
     "value": "value", "payload": "value", "content": "value", "message": "value", "messagevalue": "value",
     "msg": "value", "body": "value", "data": "value",
     "headers": "headers",
 }  # fmt: skip
-"""What tools call the parts of a message, in lower case, without ``_``, ``-``, blanks, and ``kafka`` before them."""
+"""What tools call the parts of a message, in lower case, without ``_``, ``-``, ``@``, blanks, and ``kafka`` before."""
 LOSSES: Mapping[str, str] = {
     "topic": "{what} names no topic: {topic} is used.",
     "offset": "{what} has no offsets: the positions of its records are used. So missing and repeated messages, and a "
@@ -123,11 +124,13 @@ class Form:
     """Of ``objects``: in how many others each lies, as in ``{"records": [..]}``."""
     width: int = 0
     """Of ``lines`` in base64: how long a line is that the next one continues."""
+    tool: str = ""
+    """What wrote it, where that is another one than :data:`FORMS` names."""
 
     @property
     def words(self) -> str:
         """What it is called in a sentence."""
-        return FORMS.get(self.name, "A capture file")
+        return f"What {self.tool} prints" if self.tool else FORMS.get(self.name, "A capture file")
 
     @property
     def is_numbered(self) -> bool:
@@ -148,9 +151,12 @@ class Form:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a file can be read from any line on: a record begins with a line, and its place is known there."""
+        """Whether a file can be read from any line on: a record begins with a line, and its place is known there.
+
+        In a binary dump the lines before show whether a line is of a terminal, so no number is counted in parts of it.
+        """
         is_placed = self.records in ("objects", "pattern") and "offset" not in self.lost and not self.n_within
-        return self.separator == b"\n" and not self.is_measured and (is_placed or self.is_numbered)
+        return self.separator == b"\n" and not self.is_measured and (is_placed or (self.is_numbered and self.is_text))
 
     @property
     def body(self) -> tuple[str | bytes, ...]:
@@ -196,7 +202,7 @@ CONNECT = "connect"
 """A folder of files whose names show where their messages are, in any form."""
 FORMS: Mapping[str, str] = {
     "kcat": "A dump of kcat -J",
-    "kcat-format": "A dump of kcat -f",
+    "kcat-format": "A dump with a format (kcat -f and the like)",
     "console": "A dump of kafka-console-consumer",
     "values": "A file of values",
     "objects": "A file of JSON objects",
@@ -232,7 +238,7 @@ def role_of(name: str) -> Role | None:
 
 
 def _bare(name: str) -> str:
-    bare = re.sub(r"[\s_.-]", "", name).lower()
+    bare = re.sub(r"[\s_.@-]", "", name).lower()
     return bare.removeprefix("kafka").removeprefix("record") or bare
 
 
@@ -251,7 +257,7 @@ def _roles_of(names: tuple[str, ...]) -> Mapping[Role, str]:
 def is_envelope(names: Sequence[str]) -> bool:
     """Whether an object is a message with its place, and not a message's value itself."""
     roles = roles_in(names)
-    placed = "offset" in roles and "partition" in roles
+    placed = "offset" in roles and ("partition" in roles or {"value", "timestamp"} <= roles.keys())
     alone = "value" in roles and all(role_of(n) for n in names)
     return alone or (placed and bool({"value", "key", "timestamp"} & roles.keys()))
 
@@ -342,6 +348,7 @@ _NOISE = re.compile(
     rb"\n(?=[^{\n])(?:(?:SLF4J: [^\n]*|(?:OpenJDK|Java HotSpot\(TM\)) [^\n]* warning: [^\n]*"  # Java, of any tool
     rb"|(?:\^C)?Processed a total of \d+ messages"
     rb"|(?:Starting Kafka Consumer\.|(?:\^C)?Stopping Consumer\.|% Headers: )[^\n]*"  # Confluent's command line
+    rb"|`{3}\w*"  # fences of Markdown
     rb"|-{5} got message -{5}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}[+-]\d{4} \[[^\n{]*"  # pulsar-client
     rb"|\d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|WARN|ERROR) [^\n{]*|Using kafka version: [^\n]*"  # Maxwell
     rb"|(?:\[?[\w.-]+@[\w.-]+[: ][^\n{\]#$]*\]?|(?:ba)?sh-\d[\d.]*)[#$] ?[^\n{]*"  # a shell's prompt, and a client's

@@ -76,14 +76,19 @@ _USUAL = [
 ]  # fmt: skip
 """Formats of kcat's own pages, which people copy."""
 _OF_PULSAR = (b"], properties:[", "pairs", b"], content:", "value", b"\n")
-_OF_OTHERS: tuple[tuple[tuple[str | bytes, ...], bytes], ...] = (
-    ((b"publishTime:[", "timestamp", b"], eventTime:[", "ignored", b"], key:[", "key", *_OF_PULSAR), b"null"),
-    ((b"key:[", "key", *_OF_PULSAR), b"null"),
-    (kcat_format(r"%t:%p:%o: key=%k value=%s\n"), b"None"),
-    (kcat_format(r"Timestamp:%T Partition:%p Offset:%o\t%s\n"), b""),
-    (kcat_format(r"Partition:%p Offset:%o\t%s\n"), b""),
-)
-"""Lines of pulsar-client, the loop in kafka-python's README, and Confluent's command line, with their word for null."""
+_OF_OTHERS: tuple[tuple[str, tuple[str | bytes, ...], bytes], ...] = (
+    (
+        "pulsar-client",
+        (b"publishTime:[", "timestamp", b"], eventTime:[", "ignored", b"], key:[", "key", *_OF_PULSAR), b"null",
+    ),
+    ("pulsar-client", (b"key:[", "key", *_OF_PULSAR), b"null"),
+    ("the loop of kafka-python's README", kcat_format(r"%t:%p:%o: key=%k value=%s\n"), b"None"),
+    ("Confluent's command line", kcat_format(r"Timestamp:%T Partition:%p Offset:%o\t%s\n"), b""),
+    ("Confluent's command line", kcat_format(r"Partition:%p Offset:%o\t%s\n"), b""),
+    *(("a consumer", kcat_format(f"[partition=%p] {offset}[key=%k] {value}\\n"), b"null")
+      for offset in ("[offset=%o] ", "") for value in ("[value=%s]", "%s")),
+)  # fmt: skip
+"""Lines of other tools: which one, its format, and its word for null."""
 _RECORD = 1 << 16
 
 
@@ -93,9 +98,9 @@ def by_usual_format(head: bytes, options: Mapping[str, str], whole: bool) -> For
     if len(lines) > 2 and [b'"source":' in line for line in lines[:-1]] == [n % 2 == 1 for n in range(len(lines) - 1)]:
         return _by_parts(kcat_format(r"%k\n%s\n")) if all(map(is_json, lines[:2])) else None  # debezium
     first = head.lstrip(b"\n").partition(b"\n")[0] + b"\n"
-    for parts, null in _OF_OTHERS:
+    for tool, parts, null in _OF_OTHERS:
         if re.fullmatch(regex_of(parts), first):
-            return replace(_by_parts(parts), null=null)
+            return replace(_by_parts(parts), null=null, tool=tool)
     fits = (parts for parts in _USUAL if re.match(regex_of(parts), head[:_RECORD], re.DOTALL))
     return next(map(_by_parts, fits), None)
 
@@ -108,12 +113,16 @@ _PRINTED = (
 _HEADERS = re.compile(rb"NO_HEADERS|[\w.-]+:[^{}\t]*")
 
 
+_LABELLED = re.compile(rb"Partition:\d+[, ]+Offset:\d+[, ]+[^{]*\bValue:")
+"""Lines of a program whose labels are like the console's, which writes none before keys and values."""
+
+
 def console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     """What kafka-console-consumer printed, by labels, types and options."""
     ends = unescaped(options.get("line.separator", "\n"))
     lines = [line for line in head.split(ends)[: LOOKED_AT + 1] if line]
     lines = lines if whole or len(lines) < 2 else lines[:-1]
-    if not lines:
+    if not lines or (not options and any(map(_LABELLED.match, lines))):
         return None
     if options.get("print.value") == "false":
         raise SourceError(
@@ -241,7 +250,7 @@ def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> li
     n = sorted(counts)[(len(counts) - 1) // 3 if is_shown or 3 * n_json > 2 * len(counts) else 0]
     if n == 0:
         return []
-    if not is_shown and all(text.split(between)[0].isdigit() for text in remainders):
+    if not is_shown and all(text.split(between)[0].strip().isdigit() for text in remainders):
         return None  # a partition or an offset, which kcat -f printed
     headers = 3 * sum(not _HEADERS.fullmatch(text.split(between)[0]) for text in remainders) < len(remainders)
     return ["headers", "key"][:n] if headers else ["key"]

@@ -8,14 +8,16 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.rewritten import undone
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.dump_files import head_of
+from ticdc_lab.sources.foreign_files import RECORD, named_file
 from ticdc_lab.sources.form_detection import OF_CONTAINER, form_of
 from ticdc_lab.sources.forms import FORMS, cells_in, decoded, is_envelope, regex_of, role_of, roles_in, shown
 from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
@@ -89,15 +91,6 @@ def _segment(file: str, head: bytes) -> str:
     )
 
 
-def _addresses(file: str, head: bytes) -> str:
-    if not re.search(rb"<[\w.]*Message object at 0x|\[B@[0-9a-f]{5,}", head):
-        return ""
-    return (
-        "A program printed where messages lie in memory, not what they contain. Print topic(), partition(), offset(), "
-        "key() and value(), or record the topic: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
-    )
-
-
 def _headless(file: str, head: bytes) -> str:
     """The command that reads CSV whose first row is a message; empty for anything else."""
     row, line = list[str](), head.strip().partition(b"\n")[0].decode("utf-8", "replace")
@@ -165,7 +158,7 @@ def _python_list(file: str, head: bytes) -> str:
 def _yaml(file: str, head: bytes) -> str:
     lines = [line for line in head.decode("utf-8", "replace").split("\n")[:40] if line.strip() not in ("", "---")]
     names = [found[1] for line in lines if (found := re.match(r"\s*(?:- )?(\w+):(?: |$)", line))]
-    if len(names) < 3 or not any(role_of(name) == "value" for name in names):
+    if len(names) < 3 or not any(role_of(name) == "value" for name in names) or re.search(rb"(?m)^\*{10,} \d", head):
         return ""
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_FROM_YAML)} < {file} > dump.jsonl"
     return f"It resembles YAML. Make JSON of it: {command}; ticdc-lab survey dump.jsonl"
@@ -173,12 +166,14 @@ def _yaml(file: str, head: bytes) -> str:
 
 def _table(file: str, head: bytes) -> str:
     """What clients of databases print, and Markdown."""
-    names = [cell.strip() for cell in head.strip().splitlines()[0].decode("utf-8", "replace").strip("|").split("|")]
-    is_drawn = re.search(rb"(?m)^[|+][-+|: ]{3,}$", head) is not None
-    if not is_drawn or not (any(map(role_of, names)) or b"\n|" in head):
+    if not re.search(rb"(?m)^[- |+:]{4,}$", head) or b"|" not in head:
         return ""
-    program = "/^[|+][-+|: ]*$/d;s/^| *//;s/ *|$//;s/ *| */|/g"
-    command = f"sed '{program}' {file} > dump.csv"
+    lines = head.decode("utf-8", "replace").splitlines()
+    first = next((line for line in lines if line.strip(" -+|:")), "")
+    if not any(role_of(cell.strip()) == "value" for cell in first.split("|")):
+        return f"It resembles a printed table without a column of values: {shown(first.encode())}. {RECORD}"
+    program = "/^[- |+:]*$/d;/^(\\([0-9]+ rows?\\))?$/d;s/^[| ]*//;s/ *\\|? *$//;s/ *\\| */|/g"
+    command = f"sed -E '{program}' {file} > dump.csv"
     return f"It resembles a printed table. Make CSV of it: {command}; ticdc-lab survey dump.csv"
 
 
@@ -197,25 +192,60 @@ def _packed_as_text(file: str, head: bytes) -> str:
 
 
 def _inside(file: str, head: bytes) -> str:
-    """Messages somewhere inside of JSON objects, or their columns as lists."""
+    """Messages, or their values alone, somewhere inside of JSON objects, or their columns as lists."""
     found = _json_of(head, head.strip().partition(b"\n")[0])
-    if not isinstance(found, dict):
-        return ""
-    columns = [name for name, of in found.items() if role_of(name) and isinstance(of, list | dict) and of]
+    top: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    columns = [name for name, of in top.items() if role_of(name) and isinstance(of, list | dict) and of]
     if len(columns) > 1 and any(role_of(name) == "value" for name in columns):
         listed = ",".join(f".{json.dumps(name)}" for name in columns)
         named = ",".join(f"{json.dumps(name)}:.[{i}]" for i, name in enumerate(columns))
         return _by_jq(file, "columns of a table", f"[{listed}]|map([.[]])|transpose[]|{{{named}}}")
     waiting: list[tuple[str, Any]] = [("", found)]
+    values = ""
     for path, value in waiting:
-        if path and isinstance(value, dict) and is_envelope(list(value)):
-            beside = next((n for n in found if role_of(n) == "value"), None) if "value" not in roles_in(value) else None
-            program = path if beside is None else f"{{value:.{json.dumps(beside)}}} + {path}"
+        inner = roles_in(value) if path and isinstance(value, dict) and is_envelope(list(value)) else {}
+        has_value = "value" in inner
+        if inner and not (has_value and isinstance(value[inner["value"]], int | float)):  # as in a count
+            kept = [
+                f"{'value' if role == 'value' else json.dumps(name)}:.{json.dumps(name)}"
+                for role, name in roles_in(top).items()
+                if (role == "value" and not has_value) or (role in _PLACES and not isinstance(top[name], dict | list))
+            ]
+            program = f"{{{','.join(kept)}}} + {path}" if kept else path
             return _by_jq(file, "messages inside of other objects", program)
-        if len(waiting) < 200:
-            waiting += [(f"{path}[]", one) for one in value[:1]] if isinstance(value, list) else []
-            waiting += [(f"{path}.{json.dumps(n)}", of) for n, of in value.items()] if isinstance(value, dict) else []
-    return ""
+        values = values or (_value_at(path, value) if path else "")
+        if len(waiting) < 200 and isinstance(value, list):
+            is_row = not all(isinstance(one, dict | list) for one in value)
+            some = enumerate(value[: 8 if is_row else 1])
+            waiting += [(f"{path or '.'}[{i if is_row else ''}]", of) for i, of in some]
+        elif len(waiting) < 200 and isinstance(value, dict):
+            waiting += [(f"{path}.{json.dumps(n)}", of) for n, of in value.items()]
+    command = f"jq -rc {shlex.quote(values)} {file} > values.jsonl"
+    what = "It resembles values inside of other objects"
+    return f"{what}: {command}; ticdc-lab survey values.jsonl" if values else ""
+
+
+_PLACES = ("topic", "partition", "offset")
+
+
+def _value_at(path: str, value: Any) -> str:
+    """The program of jq that gives the value of a message at a path; empty where none is."""
+    if isinstance(value, dict):
+        return path if len(_OF_VALUES & value.keys()) > 3 else ""
+    if not isinstance(value, str):
+        return ""
+    if is_json(value.encode()) and value[:1] == "{":
+        return path
+    with suppress(ValueError):
+        return f"{path}|@base64d" if is_json(decoded(value, "base64")) else ""
+    begun = value.find('{"')
+    is_behind = begun > 0 and is_json(value[begun:].strip().encode())
+    return f'{path}|sub("^[^{{]*";"")' if is_behind else ""
+
+
+_OF_VALUES = frozenset(("database", "table", "type", "isDdl", "op", "source", "schema", "commitTs", "data", "before",
+                        "after", "old", "mysqlType", "ts", "es"))  # fmt: skip
+"""Names in values of TiCDC."""
 
 
 def _numbered(first: str, lines: Sequence[str]) -> str:
@@ -224,6 +254,8 @@ def _numbered(first: str, lines: Sequence[str]) -> str:
     alike = re.compile(r"(\d+)".join(map(re.escape, texts[::2])))
     columns = list(zip(*(m.groups() for line in lines if (m := alike.fullmatch(line))), strict=True))
     signs = ["%T" if min(map(len, column)) > 12 else column[0] for column in columns]
+    if len(columns) == 1 and 3 * len(set(columns[0])) <= 2 * len(columns[0]):  # an offset does not repeat
+        return first
     differ = sorted((len(set(column)), i) for i, column in enumerate(columns) if signs[i] != "%T")
     for (_, i), sign in zip(differ[::-1], ("%o", "%p"), strict=False):
         signs[i] = sign
@@ -261,59 +293,55 @@ def _of_container(file: str, head: bytes) -> str:
 def _values_in_lines(file: str, head: bytes) -> str:
     """JSON with something before it: the format of kcat -f that reads all of it, or a command that takes the values."""
     lines = [line for line in head.split(b"\n")[:40] if line.strip()]
-    objects = [line[line.find(b"{") : line.rfind(b"}") + 1] for line in lines]
+    objects = [line[max(line.find(b'{"'), 0) : line.rfind(b"}") + 1] for line in lines]
     found = [line for line, one in zip(lines, objects, strict=True) if is_json(one) and one != line.strip()]
     if not found or 3 * len(found) <= 2 * len(lines):
         return ""
-    before, _, after = found[0].decode("utf-8", "replace").partition("{")
-    after = re.sub(r"(?i)(headers?\W+)\S*$", r"\1%h", after.rpartition("}")[2])
-    before = named = before.replace("%", "%%")
-    for name, sign in _PARTS.items():
-        label = rf"(?i)(\b{name}(?:\W{{1,2}}(?=[\w-])|: | |=))[\w.-]*"  # an empty key is one
-        named = re.sub(label, lambda m, sign=sign: m[1] + sign, named, count=1)  # type: ignore[misc]
-    if named == before and not re.search(r"\d:\d\d|\d{4}-\d\d-\d\d", before):  # the digits of a time are no offset
-        named = _numbered(
-            before, [line.decode("utf-8", "replace").partition("{")[0].replace("%", "%%") for line in found]
-        )
-    stated = f"{named}%s{after}\\n".replace("\t", "\\t").replace("\r", "\\r")
-    with suppress(SourceError):
-        whole = re.compile(regex_of(kcat_format(stated)[:-1]), re.DOTALL)
-        if "%" in named and 3 * sum(bool(whole.fullmatch(line)) for line in lines) > 2 * len(lines):
-            command = f"ticdc-lab survey {file.removeprefix('<(zcat ').removesuffix(')')}"
-            return f"It resembles what kcat -f prints: {command} --option format={shlex.quote(stated)}"
-    command = f"grep -o '{{.*}}' {file} > values.jsonl"
+    before, _, after = found[0].decode("utf-8", "replace").replace("%", "%%").partition('{"')
+    after = _labelled(re.sub(r"(?i)(headers?\W+)\S*$", r"\1%h", after.rpartition("}")[2]))
+    forms = [_labelled(before)]
+    forms += (
+        [forms[0][at.start() :]] if (at := re.search(r"(?i)[\[(]?\b(?:topic|partition|offset)\W", forms[0])) else []
+    )
+    if not re.search(r"\d:\d\d|\d{4}-\d\d-\d\d", before):  # the digits of a time are no offset
+        others = [line.decode("utf-8", "replace").replace("%", "%%").partition('{"')[0] for line in found]
+        forms.append(_numbered(before, others))
+    given = file.removeprefix("<(zcat ").removesuffix(")")
+    for form in forms:
+        stated = f"{form}%s{after}\\n".replace("\t", "\\t").replace("\r", "\\r")
+        is_behind = form is not forms[0] and forms[0].endswith(form)
+        with suppress(SourceError):
+            whole = re.compile(b".*?" * is_behind + regex_of(kcat_format(stated)[:-1]), re.DOTALL)
+            if "%" not in form.replace("%%", "") or 3 * sum(bool(whole.fullmatch(line)) for line in lines) <= 2 * len(
+                lines
+            ):
+                continue
+            read = f"--option format={shlex.quote(stated)}"
+            if not is_behind:
+                return f"It resembles what kcat -f prints: ticdc-lab survey {given} {read}"
+            taken = f"grep -o {shlex.quote(re.escape(form.partition('%')[0]) + '.*')} {file} > dump"
+            return f"It resembles what kcat -f prints behind other words: {taken}; ticdc-lab survey dump {read}"
+    command = f"""grep -o '{{{'"' * ("{" in before)}.*}}' {file} > values.jsonl"""
     return f"It resembles lines with JSON in them. Take it out: {command}; ticdc-lab survey values.jsonl"
 
 
-def _of_operators(file: str, head: bytes) -> str:
-    """TiCDC's own log, and what Prometheus gives: both are about a changefeed, and have no message."""
-    if _OWN_LOG.search(head):
-        command = "ticdc-lab why SOURCE --cdc-log " + file
-        return f"It is TiCDC's own log. To read it beside a topic: {command}"
-    if _METRICS.search(head):
-        return (
-            "It resembles metrics of Prometheus, which contain no change and which no command reads. Record the topic: "
-            "ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
-        )
-    return ""
+def _labelled(text: str) -> str:
+    """A text with signs of kcat -f in the place of what labels name."""
+    for name, sign in _PARTS.items():
+        label = rf"(?i)(\b{name}(?:\W{{1,2}}(?=[\w-])|: | |=))(?:<null>|[\w.-]*)"  # an empty key is one
+        text = re.sub(label, lambda m, sign=sign: m[1] + sign, text, count=1)  # type: ignore[misc]
+    return text
 
 
-_OWN_LOG = re.compile(rb"(?m)^[^{\n]{0,200}\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d[.\d]* [+-]\d\d:\d\d\] \[[A-Z]+\] \[")
-_METRICS = re.compile(
-    rb"(?m)\A# (?:HELP|TYPE|UNIT) [A-Za-z_:]|^[A-Za-z_:][\w:]*\{[^}\n]*\} (?:=>|[-+\d.eEInfNa]+(?: \d+)?(?: # .*)?$)"
-    rb"|^\{__name__=\"|\"resultType\": ?\"(?:matrix|vector|scalar)\""
-)
-
-
-def _of_sink(file: str, head: bytes) -> str:
-    """A csv file of a storage sink without its folder, or a listing of such a folder."""
-    if re.match(rb'"?[IUD]"?,"?[^,"\n{]+"?,"?[^,"\n{]+"?,[^\n]', head):
-        return (
-            "It resembles a data file of TiCDC's storage sink, which does not name its columns. Give the folder that "
-            "has `metadata`, with meta/schema_*.json of the table: ticdc-lab survey FOLDER"
-        )
-    if b"{" not in head and re.search(rb"CDC\d{6,}\.(?:csv|json)|meta/schema_\d+_\d+\.json", head):
-        return "It lists files of TiCDC's storage sink. Copy the folder with `metadata`, and: ticdc-lab survey FOLDER"
+def _rewritten(file: str, head: bytes) -> str:
+    """JSON that a page, a forum or a tool wrote otherwise, and what undoes it."""
+    for of, text in undone(head.decode("utf-8", "replace")):
+        lines = [line for line in text.encode().split(b"\n")[:-1] or [text.encode()] if line.strip()]
+        is_among = any(is_json(one) for line in lines for one in re.findall(rb"\{.*\}", line))
+        is_read = all(is_json(line.strip()) for line in lines) if is_among else form_of(text.encode(), options={})
+        if is_among or is_read:
+            command = of.command.replace("{file}", file) + ("" if is_read else " | grep -o '{.*}'")
+            return f"It resembles text with {of.words}. Undo it: {command} > dump; ticdc-lab survey dump"
     return ""
 
 
@@ -322,7 +350,7 @@ def _wrapped(file: str, head: bytes) -> str:
     lines = head.split(b"\n")[:-1]
     width = Counter(map(len, lines)).most_common(1)[0][0] if lines else 0
     if width < 40 or not head.lstrip().startswith((b"{", b"[")) or not any(
-        len(line) >= width and len(re.findall(rb'(?<!\\)"', line)) % 2 for line in lines
+        len(line) >= width and re.sub(rb"\\.", b"", line).count(b'"') % 2 for line in lines
     ):  # fmt: skip
         return ""
     joined = f'awk \'{{printf "%s%s", $0, (length($0) < {width} ? "\\n" : "")}}\' {file} > dump.json'
@@ -338,6 +366,9 @@ def _edited(file: str, head: bytes) -> str:
         return ""
     if at := next((n for n, line in enumerate(lines, 1) if re.fullmatch(rb"\s*\.{3,},?\s*", line)), 0):
         return f"Line {at} is `...`: a part of the message was left out there. Give the whole message."
+    cut = re.compile(r"\{.*(?:\.{3}|\u2026)\s*")
+    if at := next((n for n, line in enumerate(lines, 1) if cut.fullmatch(line.decode("utf-8", "replace"))), 0):
+        return f"Line {at} ends with `...`: the rest of the message was left out there. Give the whole message."
     comment = re.compile(rb'(?:[{\[,]|[\w"\]}])[ \t]*(?://|#)[ \t][^\n"]*$')
     if at := next((n for n, line in enumerate(lines, 1) if comment.search(line) and not is_json(line.strip())), 0):
         command = f"""sed -E 's@[ \t]+(//|#) [^"]*$@@' {file} > dump.json"""
@@ -345,32 +376,18 @@ def _edited(file: str, head: bytes) -> str:
     return ""
 
 
-def _of_others(file: str, head: bytes) -> str:
-    """Rows that another program decoded or wrote."""
-    first = next((line for line in head.split(b"\n") if line.startswith(b"{")), b"")
-    if re.search(rb'"_tidb_(?:op|commit_ts)"\s*:', first):
-        return (
-            "It resembles rows of avro that a consumer decoded with the schema registry, without their keys. Read the "
-            "bytes: ticdc-lab survey kafka://HOST:PORT/TOPIC --schema-registry URL"
-        )
-    if (source := re.search(rb'"connector"\s*:\s*"(\w+)"', first)) and source[1] != b"TiCDC":
-        name = source[1].decode()
-        return f"Debezium's connector for {name} wrote it. It has no commit_ts: only debezium of TiCDC is read."
-    if re.match(rb'\{"[upd]":\{"[^"]*":\{"t":\d', first):
-        return (
-            "It resembles values of open-protocol without their keys and lengths, as a terminal shows them. Read the "
-            "bytes: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
-        )
-    return ""
-
-
 def _between(file: str, head: bytes) -> str:
-    """JSON between other lines, as in an issue or in what kaf prints."""
+    """JSON, or bytes that Python printed, between other lines, as in an issue or in what kaf and mysql -E print."""
     lines = [] if re.search(rb"[\x00-\x08\x0e-\x1f]", head) else head.split(b"\n")
     some = [line for line in lines if line.strip()]
-    if 1 < sum(line.startswith(b"{") and is_json(line.strip()) for line in some) < len(some):
-        command = f"grep '^{{' {file} > values.jsonl"
-        return f"It has lines of JSON between others. Take them out: {command}; ticdc-lab survey values.jsonl"
+    for words, mark, program in (
+        ("lines of JSON", rb"(\{.*\})", "grep '^{'"), ("bytes that Python printed", rb"b'\{.*\}'", "grep \"^b'\""),
+        ("JSON at the end of lines", rb"[^{]*?(\{.*\})", "grep -o '{.*}'"),
+    ):  # fmt: skip
+        found = [of for line in some if (of := re.fullmatch(mark, line.strip())) and all(map(is_json, of.groups()))]
+        if 1 < len(found) < len(some):
+            command = f"{program} {file} > values.jsonl"
+            return f"It has {words} between others. Take them out: {command}; ticdc-lab survey values.jsonl"
     if sum(line.rstrip() == b"{" for line in lines) and any(line.rstrip() == b"}" for line in lines):
         command = f"sed -n '/^{{/,/^}}/p' {file} > values.json"
         return f"It has JSON between other lines. Take it out: {command}; ticdc-lab survey values.json"
@@ -378,6 +395,6 @@ def _between(file: str, head: bytes) -> str:
 
 
 _RESEMBLES: Sequence[Callable[[str, bytes], str]] = (
-    _compressed, _of_operators, _segment, _addresses, _of_sink, _of_container, _headless, _arrays, _python_list, _yaml,
-    _table, _packed_as_text, _wrapped, _edited, _of_others, _inside, _values_in_lines, _between,
+    _compressed, named_file, _segment, _of_container, _headless, _arrays, _python_list, _rewritten, _edited, _yaml,
+    _table, _packed_as_text, _wrapped, _inside, _values_in_lines, _between,
 )  # fmt: skip

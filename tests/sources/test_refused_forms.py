@@ -1,0 +1,179 @@
+"""What people paste or export beside a topic: read, or refused with what it is and a command that is run here."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from ticdc_lab.sources import dumps
+from ticdc_lab.sources.dump_files import Assumed
+from ticdc_lab.sources.form_detection import form_of
+from ticdc_lab.sources.refused_forms import converted_hint
+
+VALUES = [
+    {"id": 0, "database": "shop", "table": "t", "type": "INSERT", "isDdl": False, "data": [{"id": str(n), "a": "é \\"}]}
+    for n in range(4)
+]
+TEXTS = [json.dumps(value, ensure_ascii=False) for value in VALUES]
+LINES = "".join(f"{text}\n" for text in TEXTS)
+
+
+def values_in(data: bytes, **options: str) -> list[Any]:
+    """The values of a dump; none is in quarantine."""
+    form = form_of(data, options=options, whole=True)
+    assert form is not None
+    found = []
+    for messages, bad in dumps.read_dump(iter([(data, "")]), "a dump", form, Assumed("t"), 1 << 27):
+        assert bad is None
+        found += [json.loads(value) for value in messages["value"].to_pylist()]
+    return found
+
+
+def run(hint: str, folder: Path) -> tuple[bytes, dict[str, str]]:
+    """What the command of a hint makes, and the options of the one that reads it."""
+    command, read = hint.partition(": ")[2].split("; ticdc-lab survey ")
+    if command.startswith("jq") and shutil.which("jq") is None:
+        pytest.skip("no jq here")
+    subprocess.run(["bash", "-c", command], cwd=folder, check=True)
+    stated = re.search(r"--option format='(.*)'", read)
+    return (folder / read.split(" ")[0]).read_bytes(), {"format": stated[1]} if stated else {}
+
+
+def each(write: Callable[[str], str]) -> str:
+    """A line for each value."""
+    return "".join(f"{write(text)}\n" for text in TEXTS)
+
+
+def objects(write: Callable[[str, int], Any]) -> str:
+    """A line of JSON for each value."""
+    return "".join(json.dumps(write(text, n)) + "\n" for n, text in enumerate(TEXTS))
+
+
+PRETTY = json.dumps(VALUES[0], indent=2, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("data", "resembles"),
+    [
+        (html.escape(LINES), "escapes of HTML"),
+        (f"<html><body><pre>\n{html.escape(LINES)}</pre></body></html>\n", "escapes of HTML"),
+        (re.sub('"([^"]*)"', "\u201c\\1\u201d", LINES.replace("\\\\", "")), "typographic quotes"),
+        (re.sub('"([^"]*)"', "\u201c\\1\u201d", PRETTY.replace("\\\\", "")), "typographic quotes"),
+        (PRETTY.replace("  ", "\u00a0\u00a0"), "blanks of a page"),
+        (each(lambda text: json.dumps(text, ensure_ascii=False)[1:-1]), "backslashes before its quotes"),
+        (each(lambda text: json.dumps(json.dumps(text))), "JSON in a text of JSON"),
+        (each(quote), "escapes of URLs"),
+        (each(lambda text: f"[{' '.join(map(str, text.encode()))}]"), "bytes as numbers"),
+        (objects(lambda text, n: {"line": text, "labels": {"app": "consumer"}}), "values inside of other objects"),
+        (objects(lambda text, n: {"level": "INFO", "msg": "Received: " + text}), "values inside of other objects"),
+        (objects(lambda text, n: {"kafka": {"topic": "t"}, "payload": json.loads(text)}), "values inside of other"),
+        (
+            json.dumps({"Records": [{"Data": b64encode(t.encode()).decode(), "PartitionKey": "1"} for t in TEXTS]}),
+            "values inside of other objects",
+        ),
+        (
+            json.dumps({"data": {"resultType": "streams", "result": [{"values": [["17", text] for text in TEXTS]}]}}),
+            "values inside of other objects",
+        ),
+        (json.dumps([{"line": text} for text in TEXTS]), "values inside of other objects"),
+        (
+            json.dumps({"hits": {"total": {"value": 4}, "hits": [{"_source": {"message": t}} for t in TEXTS]}}),
+            "messages inside of other objects",
+        ),
+        (
+            json.dumps({"kind": "KafkaRecordList", "metadata": {"next": None}, "data": [
+                {"partition_id": 0, "offset": n, "timestamp": None, "value": {"type": "JSON", "data": value}}
+                for n, value in enumerate(VALUES)
+            ]}),
+            "messages inside of other objects",
+        ),
+        (objects(lambda text, n: {"topic": "t", "partition": 3, "message": {
+            "timestamp": "1", "offset": str(n), "value": {"type": "Buffer", "data": list(text.encode())}}}),
+         "messages inside of other objects"),
+        (each(lambda text: f"t [0] at offset 7:\n{text.encode()!r}"), "bytes that Python printed between others"),
+        (each(lambda text: f"{27 * '*'} 1. row {27 * '*'}\n offset: 7\n  value: {text}"), "JSON at the end of lines"),
+        (f" offset | value\n--------+------\n{each(lambda text: f'      7 | {text}')}(4 rows)\n",
+         "a printed table"),
+        ("".join(f"2026-02-02 02:40:0{n} INFO c.e.L : topic=t, partition=0, offset={n}, value={t}\n"
+                 for n, t in enumerate(TEXTS)), "behind other words"),
+        ("".join(f"{1 + n % 2}> {text}\n" for n, text in enumerate(TEXTS)), "lines with JSON in them"),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_hint_restores_what_a_page_or_a_tool_rewrote(
+    data: str, resembles: str, tmp_path: Path
+) -> None:
+    """Forums, pages, logs of consumers, Loki, Elasticsearch, REST: all values are there after it."""
+    (file := tmp_path / "pasted.txt").write_text(data, encoding="utf-8")
+    hint = converted_hint(str(file))
+    assert resembles in hint
+    made, options = run(hint, tmp_path)
+    found, plain = values_in(made, **options), "\u201c" in data
+    wanted = [VALUES[0]] if resembles.startswith("blanks") or data.count("\u201cisDdl") == 1 else VALUES
+    assert found == (json.loads(json.dumps(wanted).replace("\\\\", "")) if plain else wanted)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        objects(lambda text, n: {"SequenceNumber": n, "Offset": str(n * 512), "EnqueuedTimeUtc": "2/2/2026",
+                                 "SystemProperties": {}, "Properties": {}, "Body": text}),
+        objects(lambda text, n: {"_topic": "t", "_partition": 0, "_offset": n, "_key": "", "_raw_message": text}),
+        objects(lambda text, n: {"partition_id": 0, "offset": n, "timestamp": None,
+                                 "value": {"type": "BINARY", "data": b64encode(text.encode()).decode()}}),
+        "".join(f"[partition=0] [offset={n}] [key=] [value={text}]\n" for n, text in enumerate(TEXTS)),
+    ],
+    ids=["Azure Event Hubs", "ClickHouse", "REST", "brackets"],
+)  # fmt: skip
+def test_records_of_other_services_are_read_with_their_offsets(data: str) -> None:
+    """Event Hubs counts bytes as `Offset`, and messages as `SequenceNumber`."""
+    assert values_in(data.encode()) == VALUES
+    form = form_of(data.encode(), options={}, whole=True)
+    assert form is not None and "offset" not in form.lost
+    [(messages, _)] = dumps.read_dump(iter([(data.encode(), "")]), "a dump", form, Assumed("t"), 1 << 27)
+    assert messages["offset"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_what_pulsars_client_prints_is_called_so() -> None:
+    """Limits name the tool, and fences of Markdown are no messages."""
+    data = "".join(f"----- got message -----\nkey:[null], properties:[], content:{text}\n" for text in TEXTS).encode()
+    form = form_of(data, options={}, whole=True)
+    assert form is not None and form.sentences("t", lost=["topic"])[0].startswith("What pulsar-client prints names")
+    assert values_in(f"```json\n{LINES}```\n".encode()) == VALUES
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("{id=0, database=shop, table=t}\n", "a Map of Java"),
+        ("ConsumerRecord(topic = t, key = null, value = {id=0, database=shop})\n", "a Map of Java"),
+        ("map[database:shop isDdl:false table:t]\n", "a map of Go"),
+        ("{\n  topic: 'shop',\n  offset: '0',\n  value: '{}'\n}\n", "an object of JavaScript"),
+        ('[partition=0] [key={"ts":415508878783938562,"scm":"a","tbl":"t","t":1}] [value={"u":{}}]\n', "open-protocol"),
+        ('{"ts":415508881038376963,"t":3}\t\n', "open-protocol"),
+        ("1> +I[1, pear, 3]\n", "rows that Flink decoded"),
+        ("### INSERT INTO `shop`.`t`\n### SET\n", "mysqlbinlog"),
+        ("[2026/02/02 10:40:00.000 +08:00] [INFO] [lib.rs:88] [\"Welcome to TiKV\"]\n", "a log of TiKV"),
+        ('"Time","lag"\n2026-02-02 02:40:00,1.2\n', "Prometheus or Grafana"),
+        ('[{"id":"a","summary":{"state":"normal","tso":1}}]\n', "--changefeed"),
+        ('{"kvs":[{"key":"L3g=","value":"e30="}],"count":1}\n', "--changefeed"),
+        ("Create changefeed successfully!\nID: a\n", "--changefeed"),
+        ('[sink]\nprotocol = "canal-json"\n', "--changefeed"),
+        ('{"count":1,"stores":[{"store":{"id":1,"state_name":"Up"}}]}\n', "ticdc-lab pd explain --from"),
+        ("+--------+\n| JOB_ID |\n+--------+\n|    104 |\n+--------+\n", "without a column of values"),
+        ('{"id":0,"database":"shop","type":"INS...\n{"id":1,"data\u2026\n', "Line 1 ends with `...`"),
+    ],
+)  # fmt: skip
+def test_what_has_no_message_to_restore_says_what_it_is(data: str, said: str, tmp_path: Path) -> None:
+    """And what to do instead; no command is offered that cannot read it."""
+    (file := tmp_path / "given").write_text(data, encoding="utf-8")
+    assert said in converted_hint(str(file))
