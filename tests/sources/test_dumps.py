@@ -663,6 +663,31 @@ def test_avro_with_every_column_of_a_capture_is_read(tmp_path: Path) -> None:
     assert [{name: m[name] for name in row} for m in of_file(file, found)] == [row]
 
 
+def test_every_damaged_block_of_avro_is_named_and_those_behind_it_are_read(tmp_path: Path) -> None:
+    """A mark ends each block, so the next one is found."""
+    rows = [{"partition": 0, "offset": n, "value": f'{{"n":{n}}}'.ljust(90)} for n in range(60)]
+    types = {"partition": "int", "offset": "long", "value": "string"}
+    schema = {"type": "record", "name": "m", "fields": [{"name": name, "type": of} for name, of in types.items()]}
+    with (file := tmp_path / "many.avro").open("wb") as out:
+        fastavro.writer(out, schema, rows, codec="deflate", sync_interval=900)
+    data = bytearray(file.read_bytes())
+    with file.open("rb") as opened:
+        blocks = [(opened.tell(), [row["offset"] for row in block]) for block in fastavro.block_reader(opened)]
+    ends = [end for end, _ in blocks]
+    assert len(blocks) >= 6
+    for end in (ends[1], ends[3]):
+        data[end - 60 : end - 30] = b"\xff" * 30
+    data[ends[4] + 1 : ends[4] + 2] = b"\x7f"  # a length
+    file.write_bytes(data)
+    found = dumps_at(str(file), [file], "auto", {})
+    assert found is not None
+    read = [*read_piece(str(file), 0, 0, dumped=found)]
+    reasons = [said for _, bad in read if bad is not None for said in bad["reason"].to_pylist()]
+    assert [said.partition("many.avro, ")[2][:18] for said in reasons] == [f"block {n} is damaged" for n in (2, 4, 6)]
+    offsets = [offset for messages, _ in read for offset in messages["offset"].to_pylist()]
+    assert offsets == [offset for n, (_, some) in enumerate(blocks, start=1) if n not in (2, 4, 6) for offset in some]
+
+
 def of_file(path: Path, found: DumpFiles) -> list[dict[str, Any]]:
     """Messages of a file."""
     form = found.form(str(path.resolve()))

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from io import BytesIO
+from io import BytesIO, RawIOBase
 from itertools import islice, takewhile
 from typing import Any, BinaryIO
 
@@ -59,8 +59,12 @@ def _unguarded(text: str) -> str:
 # Rows of Parquet and Avro.
 
 
+class _Damaged(ValueError):
+    """Why the rows of a block of an Avro file are lost."""
+
+
 def _rows(file: BinaryIO) -> Iterator[Any]:
-    """Rows as dictionaries, or values alone."""
+    """Rows as dictionaries, or values alone; in the place of a damaged block of Avro why it is none."""
     if file.read(4) == b"PAR1":
         import pyarrow.parquet as pq
 
@@ -75,10 +79,54 @@ def _rows(file: BinaryIO) -> Iterator[Any]:
     for codec, unpack in (("snappy", _of_snappy), ("zstandard", _of_zstd), ("lz4", _of_lz4)):
         fastavro.read.BLOCK_READERS[codec] = partial(_block, unpack)
     file.seek(0)
-    try:
-        yield from fastavro.reader(file)
-    except (zlib.error, LookupError, ArithmeticError) as error:
-        raise ValueError(f"a block is damaged ({error})") from error
+    blocks = fastavro.block_reader(file)
+    at = file.tell()
+    file.seek(0)
+    head = file.read(at)
+    n, is_inside = 0, False
+    while True:
+        try:
+            for block in blocks:
+                n, at, is_inside = n + 1, file.tell(), True
+                yield from block
+                is_inside = False
+            return
+        except (ValueError, EOFError, zlib.error, LookupError, ArithmeticError) as error:
+            n += not is_inside
+            yield _Damaged(f"block {n:,} is damaged ({error})")
+        file.seek(at)
+        if not is_inside and not _passed(file, head[-_MARK:]):
+            return
+        blocks, at, is_inside = fastavro.block_reader(_Behind(head, file)), file.tell(), False  # type: ignore[arg-type]
+
+
+_MARK = 16
+"""Bytes that end the head and each block of an Avro file, the same ones in one file."""
+
+
+class _Behind(RawIOBase):
+    """A file from a place on, with the head that names its schema before it."""
+
+    def __init__(self, head: bytes, file: BinaryIO) -> None:
+        self._head, self._file = BytesIO(head), file
+
+    def read(self, size: int = -1) -> bytes:
+        return self._head.read(size) or self._file.read(size)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _passed(file: BinaryIO, mark: bytes) -> bool:
+    """Go behind the next mark; whether there is one."""
+    held = b""
+    while chunk := file.read(1 << 20):
+        held += chunk
+        if (found := held.find(mark)) >= 0:
+            file.seek(found + len(mark) - len(held), 1)
+            return True
+        held = held[-len(mark) :]
+    return False
 
 
 def _block(unpack: Callable[[bytes], bytes], of: Any) -> BytesIO:
@@ -145,6 +193,9 @@ def columns_of(file: BinaryIO) -> tuple[list[str], tuple[list[str], list[str]], 
     except (ValueError, EOFError):  # the reader of the whole file names it
         if not rows:
             raise
+    if rows and isinstance(rows[0], _Damaged):
+        raise rows[0]
+    rows = [row for row in rows if not isinstance(row, _Damaged)]
     if rows and isinstance(rows[0], dict):
         names = list(rows[0])
         roles = roles_in(names)
@@ -169,6 +220,9 @@ def of_rows(file: BinaryIO, form: Form) -> Iterator[Record]:
     """Records of an open file of Parquet or Avro."""
     try:
         for n, row in enumerate(_rows(file), start=1):
+            if isinstance(row, _Damaged):
+                yield Bad("damaged-file", f"{row}; its rows are lost, all other blocks are read", b"")
+                continue
             fields = row if isinstance(row, dict) and form.parts else {"value": row}
             if not form.parts and isinstance(row, dict) and len(row) == 1:
                 [fields["value"]] = row.values()
