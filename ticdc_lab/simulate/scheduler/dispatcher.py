@@ -52,7 +52,7 @@ from ticdc_lab.simulate.scheduler.messages import (
     compatible,
 )
 from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick, Watermarks
-from ticdc_lab.words import count
+from ticdc_lab.words import are, count
 
 EXPLAINED = 1000
 """Up to so many tables that are added in one tick get a decision each; above there is one for all of them."""
@@ -384,6 +384,9 @@ class Dispatcher:
         if slowest.slowest is not None:
             words = f"{because}, held by table {slowest.slowest}"
             because = Reason(TABLE, str(slowest.slowest), words, blocks=False)
+        alike = [c for c, s in found if s.checkpoint_ts == checkpoint_ts and c != capture]
+        if alike:  # such as all of them, where tables wait for the global resolved_ts
+            because = replace(because, words=f"{because}; {' and '.join(alike)} {are(len(alike))} no further")
         if tick.barrier_ts is not None and resolved_ts >= tick.barrier_ts:
             resolved_ts, checkpoint_ts = tick.barrier_ts, min(checkpoint_ts, tick.barrier_ts)
             words = f"a DDL at {tick.barrier_ts} waits until every table has come to it; {because}"
