@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT, golden
+from pyspark.sql import SparkSession
 from stored import VERSION, put, put_data, put_schema, whole_folder
 from watched_logs import FORM, audited
 
@@ -547,14 +548,16 @@ DAMAGE = {
 
 @pytest.mark.parametrize("tree", [CANAL, CSV])
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_data_file_is_treated_as_by_an_audit(trees: Path, tmp_path: Path, tree: str, how: str) -> None:
+def test_a_damaged_data_file_is_treated_as_by_an_audit(
+    spark: SparkSession, trees: Path, tmp_path: Path, tree: str, how: str
+) -> None:
     """What it may explain is a warning that names it; all that can be read of it is read, the rest is in quarantine,
     and the notes of both name the file once.
     """
     root = shutil.copytree(trees / tree, tmp_path / "damaged")
     path = min(p for p in root.glob("shop/orders/470603993604161536/**/CDC*1.*") if p.suffix != ".index")
     path.write_bytes(DAMAGE[how](path.read_bytes()))
-    own, log = path.relative_to(root).as_posix(), ticdc_lab.open(str(root))
+    own, log = path.relative_to(root).as_posix(), ticdc_lab.open(str(root), spark=spark)
     answer, counts = log.audit(), log.change_log.counts
     audited = Counter((f["guarantee"], f["severity"], f["table"], f["commit_ts"]) for f in answer.as_dict()["findings"])
     for _ in range(2):
@@ -569,13 +572,44 @@ def test_a_damaged_data_file_is_treated_as_by_an_audit(trees: Path, tmp_path: Pa
         assert said == told and said.startswith(f"1 data file was not read in full: {own}.")
 
 
-def test_an_index_file_left_before_other_files_names_what_is_missing(trees: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tree", [CANAL, CSV])
+def test_a_finding_of_a_folder_names_the_file_and_the_line(
+    spark: SparkSession, trees: Path, tmp_path: Path, tree: str
+) -> None:
+    """An audit and a watch print the same ones, and each line is the one of the change; no offset that no file has."""
+    root = shutil.copytree(trees / tree, tmp_path / "logs")
+    path = min(p for p in root.glob("shop/orders/470603993604161536/**/CDC*1.*") if p.suffix != ".index")
+    path.write_bytes(DAMAGE["cut"](path.read_bytes()))
+    state, run = str(tmp_path / "state"), CliRunner().invoke
+    assert run(main, ["watch", str(root), "--state", state, "--once"]).exit_code == 1
+    said = [
+        run(main, words, obj=spark).stdout
+        for words in (
+            ["audit", str(root)], ["watch", "findings", "--state", state], ["audit", str(root), "--messages-of", "1"],
+            ["watch", "show", "1", "--state", state],
+        )
+    ]  # fmt: skip
+    assert not any(re.search(r"offset \d", text) for text in said)
+    named = [re.findall(r"(shop/orders/\S+) line (\d+)", text) for text in said]
+    assert named[0] == named[1] and len(named[0]) == 1 and named[2] == named[3] and len(named[2]) == 3
+    times = re.findall(r"commit_ts (\d+)", said[3])
+    for (file, line), ts in zip(named[3][1:], times[-2:], strict=True):
+        assert ts.encode() in (root / file).read_bytes().split(b"\n")[int(line) - 1]
+    told = json.loads(run(main, ["watch", "findings", "--state", state, "--json"]).stdout)["findings"]
+    assert f"{' line '.join(named[0][0])}" == told[0]["place"]
+
+
+def test_an_index_file_left_before_other_files_names_what_is_missing(
+    spark: SparkSession, trees: Path, tmp_path: Path
+) -> None:
     """As an audit counts it, at once: these data files come no more; whether retention took them is not known."""
     root = shutil.copytree(trees / CANAL, tmp_path / "gone")
     versions = sorted({p.parts[-3] for p in root.glob("shop/orders/*/*/CDC*.json")})
     for path in root.glob(f"shop/orders/{versions[0]}/*/CDC*.json"):
         path.unlink()
-    lost = [of for of in ticdc_lab.open(str(root)).change_log.lost_files if of.path.startswith("shop/orders/")]
+    lost = [
+        of for of in ticdc_lab.open(str(root), spark=spark).change_log.lost_files if of.path.startswith("shop/orders/")
+    ]
     folder, found = of_passes(root)
     assert [(of.path, of.n) for of in folder.lost_files] == [(of.path, of.n) for of in lost] and lost[0].n > 0
     assert sum(e["kind"] == "row" and e["table_name"] == "orders" for e in found) > 10

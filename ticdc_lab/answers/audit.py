@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,10 +143,11 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "parti
     That messages are of two topics comes before all that follows from it.
 
     Returns: ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (``number`` of the first,
-    where findings have one, else counted from 1), ``message``, ``key``, ``partition``, ``offset`` of that one, and
-    ``do`` (what to check or run next).
+    where findings have one, else counted from 1), ``message``, ``key``, ``partition``, ``offset`` of that one,
+    ``do`` (what to check or run next), and of a storage folder ``place`` (the file and the line of that one).
     """
     columns = ["severity", "guarantee", "table", "cause", "n", "first", "message", "key", "partition", "offset", "do"]
+    columns += ["place"] if "place" in findings else []
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     source = shown_source(source)
     for nth, f in enumerate(findings.to_dict("records"), start=1):
@@ -321,7 +322,7 @@ def cause_lines(c: Mapping[Any, Any]) -> list[str]:
         return [line(c["first"], c), *done]
     severity = count(c["n"], c["severity"]) if c["severity"] != "info" else count(c["n"], "note")
     about = f"{c['table']}: " if c["table"] else ""
-    at = " ".join(f"{name} {c[name]}" for name in ("partition", "offset") if not pd.isna(c[name]))
+    at = " ".join(_at(c, ("partition", "offset")))
     key = f"{c['key']}, " if isinstance(c["key"], str) else ""
     more = "" if c["cause"] in c["message"] else f": {with_clock(c['message'])}"
     return [f"    {severity}: {about}{c['cause']}", f"        First: #{c['first']} {key}{at}{more}", *done]
@@ -330,9 +331,15 @@ def cause_lines(c: Mapping[Any, Any]) -> list[str]:
 def line(number: int, f: Mapping[Any, Any]) -> str:
     """One finding."""
     places = ("offset",) if f["message"].startswith(("partition ", "stream ")) else ("partition", "offset")
-    about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in places if not pd.isna(f[c])]
+    about = [f[c] for c in ("table", "key")] + _at(f, places)
     where = " ".join(part for part in about if not pd.isna(part) and part)
     return f"    #{number} {': '.join(part for part in (f['severity'], where, with_clock(f['message'])) if part)}"
+
+
+def _at(f: Mapping[Any, Any], names: Sequence[str]) -> list[str]:
+    """Where the message of a finding is: in a line of a file, or at an offset."""
+    place = f.get("place")
+    return [place] if isinstance(place, str) else [f"{name} {f[name]}" for name in names if not pd.isna(f[name])]
 
 
 # Asked of a log.
@@ -378,8 +385,18 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         found = pd.concat([found, _contradicted(log, found)]).reset_index(drop=True)
     if log.of_storage:
         said = {c: [m and in_lanes(m, lane_of(True)) for m in found[c]] for c in ("message", "cause")}
-        found = found.assign(**said)
+        found = with_places(found.assign(**said), log.places_in_files)
     return {"findings": found, "unjudged": unjudged}
+
+
+def with_places(
+    findings: pd.DataFrame, asked: Callable[[Collection[tuple[int, int]]], Mapping[tuple[int, int], str]]
+) -> pd.DataFrame:
+    """With ``place``, the file and the line of each finding of a storage folder; none of what is in no file."""
+    own = [(int(p), int(o)) for p, o in findings[["partition", "offset"]].dropna().itertuples(index=False)]
+    words = asked({*own})
+    each = findings[["partition", "offset"]].itertuples(index=False)
+    return findings.assign(place=[None if pd.isna(p) or pd.isna(o) else words.get((int(p), int(o))) for p, o in each])
 
 
 def _move_causes(log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown]) -> pa.Table | DataFrame:

@@ -38,6 +38,7 @@ from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
     from ticdc_lab.answers import Answer
+    from ticdc_lab.sources.change_log import ChangeLog
 
 _FSCK_SAID = 10_000
 _FINDINGS_SAID, _SETTINGS_SAID = 5, 4
@@ -77,7 +78,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
             print_answer(log, own, as_json=True)
         elif about is not None:
             say(f"    {about.finding}")
-            _print_messages(about, lane=summary.lane)
+            _print_messages(about, log.change_log, lane=summary.lane)
         else:
             say(answer.finding)
             for text in answer.details:
@@ -90,18 +91,21 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     sys.exit(FINDINGS if (found["severity"] != "info").any() else CLEAN)
 
 
-def _print_messages(about: Answer, *, lane: str) -> None:
+def _print_messages(about: Answer, log: ChangeLog, *, lane: str) -> None:
     from ticdc_lab.events.tso import tso_words
     from ticdc_lab.words import visible
 
     for sentence in about.limits:
         say(sentence)
-    for m in about.facts()["messages"]:
+    messages = about.facts()["messages"]
+    places = log.places_in_files({(m["partition"], m["offset"]) for m in messages})
+    for m in messages:
         told = m | {"commit_ts": m["commit_ts"] and tso_words(m["commit_ts"])}
         said = " ".join(str(told[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if told[c])
         mark = ">" if m["named"] else " "
         shown = visible(said)[:_LINE_CHARS]  # on one line
-        click.echo(f"{mark} {m['topic']} {lane} {m['partition']} offset {m['offset']}: {shown}")
+        at = f"{m['topic']} {lane} {m['partition']} offset {m['offset']}"
+        click.echo(f"{mark} {places.get((m['partition'], m['offset']), at)}: {shown}")
 
 
 @main.command()

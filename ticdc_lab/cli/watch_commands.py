@@ -157,7 +157,7 @@ def run(
         for f in found:
             counts[f.guarantee] = counts.get(f.guarantee, 0) + 1
         print_json({
-            "source": watch.source, "protocol": watch.view.protocol, "findings": [f.as_dict() for f in found],
+            "source": watch.source, "protocol": watch.view.protocol, "findings": _placed(found, state),
             "counts": counts, "not_watched": dict(watch.view.not_watched),
             "not_checked": dict(watch.view.unjudged), "notes": list(watch.view.notes),
             "settings": list(watch.view.settings),
@@ -165,7 +165,7 @@ def run(
         })  # fmt: skip
     else:
         _print_status(shown_as_json(watch.view), found)
-        _print_findings(found)
+        _print_findings(found, state)
     if once:
         sys.exit(FINDINGS if found else CLEAN)
 
@@ -264,7 +264,17 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
         click.echo(f"  Not watched: {names}; {why}")
 
 
-def _print_findings(found: list[KeptFinding]) -> None:
+def _placed(found: list[KeptFinding], state: str) -> list[dict[str, Any]]:
+    """Findings as JSON; findings of a storage folder also have a ``place``, the file and the line."""
+    from ticdc_lab.watch.folder import WatchFolder
+
+    places = {(f.partition, f.offset) for f in found if f.partition is not None and f.offset is not None}
+    words = WatchFolder(state, writes=False).places_in_files(places) if places else {}
+    each = [f.as_dict() for f in found]
+    return [f | {"place": words.get((f["partition"], f["offset"]))} for f in each] if words else each
+
+
+def _print_findings(found: list[KeptFinding], state: str) -> None:
     if not found:
         return
     import pandas as pd
@@ -273,7 +283,7 @@ def _print_findings(found: list[KeptFinding]) -> None:
     from ticdc_lab.watch.kept import STATUSES
     from ticdc_lab.words import count
 
-    of_status = {status: [f.as_dict() for f in found if f.status == status] for status in STATUSES}
+    of_status = {status: [f for f in _placed(found, state) if f["status"] == status] for status in STATUSES}
     each = [(s, c) for s, alike in of_status.items() for c in causes(pd.DataFrame(alike)).to_dict("records")]
     for status, cause in each[:_SHOWN]:
         first, *more = cause_lines(cause | {"do": ""})  # `show` has what to do next, with the kept messages
@@ -331,9 +341,9 @@ def list_findings(state: str, every: bool, as_json: bool) -> None:
     kept = list(folder.findings().values())
     found = kept if every else unsettled(kept)
     if as_json:
-        print_json({"state": state, "findings": [f.as_dict() for f in found]})
+        print_json({"state": state, "findings": _placed(found, state)})
     else:
-        _print_findings(found)
+        _print_findings(found, state)
         aside = len(kept) - len(found)
         if not found:
             click.echo(f"No finding is open{f'; {aside} put aside or withdrawn: --all shows them' if aside else ''}.")
@@ -367,11 +377,12 @@ def show(number: int, state: str, as_json: bool) -> None:
 
     folder = WatchFolder(state, writes=False)
     finding, place = _finding(folder.findings(), number), folder.evidence(number)
+    [told] = _placed([finding], state)
     if as_json:
-        print_json(finding.as_dict() | {"evidence_folder": str(place) if place.is_dir() else None})
+        print_json(told | {"evidence_folder": str(place) if place.is_dir() else None})
         return
     messages = [kept for kept in (place / MESSAGES, place / STORAGE) if kept.exists()]
-    say(f"{line(number, finding.as_dict())} [{finding.status}]")
+    say(f"{line(number, told)} [{finding.status}]")
     source = folder.view["source"]
     if said := causes(pd.DataFrame([finding.as_dict()]), source=source)["do"][0]:
         of_audit = f"ticdc-lab audit {shlex.quote(source)} --messages-of "  # which numbers its findings otherwise
@@ -379,10 +390,14 @@ def show(number: int, state: str, as_json: bool) -> None:
             f"ticdc-lab events {shlex.quote(str(messages[0]))} --out events.jsonl" if messages else f"{of_audit}NUMBER"
         )
         click.echo(f"        Next: {said.replace(f'{of_audit}{number}', own)}")
+    at: Mapping[tuple[Any, Any], str] = folder.places_in_files(
+        {(e["partition"], e["offset"]) for e in told["evidence"]}
+    )
     for e in finding.evidence:
         dated = "" if e["commit_ts"] is None else f": commit_ts {e['commit_ts']}"
         topic = "" if finding.topic is None else f"{finding.topic} "
-        click.echo(f"> {topic}partition {e['partition']} offset {e['offset']}{dated}")
+        of_topic = f"{topic}partition {e['partition']} offset {e['offset']}"
+        click.echo(f"> {at.get((e['partition'], e['offset']), of_topic)}{dated}")
     for kept in messages:
         changefeed = " --changefeed FILE" if finding.guarantee == MATCH else ""
         click.echo(f"Its messages: ticdc-lab audit {shlex.quote(str(kept))}{changefeed}")

@@ -134,6 +134,8 @@ class ChangeLog:
     lost_schemas: tuple[LostSchema, ...] = ()
     unread_files: tuple[LostFiles, ...] = ()
     """Data files of a storage folder that could not be read in full; known once materialised."""
+    places_in_files: Callable[[Collection[tuple[int, int]]], Mapping[tuple[int, int], str]] = lambda _: {}
+    """Of a storage folder, partitions and offsets as files and lines; nothing of a topic."""
     strangers: tuple[str, ...] = ()
     """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None

@@ -165,7 +165,7 @@ def load(
         opened.name, told.protocol, told.has_commit_ts, spark, cache(lambda: opened.messages),
         known=replace(known, settings=seen), origin=origin, left_out=opened.left_out, guesses=guesses,
         of_storage=opened.kind == "storage", lost=opened.lost, lost_files=opened.lost_files,
-        lost_schemas=opened.lost_schemas, _source=opened,
+        lost_schemas=opened.lost_schemas, places_in_files=opened.places_in_files, _source=opened,
     )  # fmt: skip
 
 
@@ -477,6 +477,7 @@ def _listed_source(
         measure=partial(storage.size_of, found, local=local),
         shown=(*reading.shown, *storage.of_paths(found, settings)), lost_files=storage.missing_files(found, reading),
         unread_files=partial(storage.unread_files, found),
+        places_in_files=partial(storage.places_in_files, found),
         lost_schemas=storage.missing_schemas(found, reading),
         read_by=partial(_listed_source, spark, name, found, local),
     )  # fmt: skip

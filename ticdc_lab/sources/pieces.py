@@ -93,6 +93,8 @@ class Source:
     lost_files: tuple[LostFiles, ...] = ()
     unread_files: Callable[[Collection[tuple[int, int]]], tuple[LostFiles, ...]] | None = None
     """Of a storage folder, by partitions and offsets in the quarantine: those that are there and are not whole."""
+    places_in_files: Callable[[Collection[tuple[int, int]]], Mapping[tuple[int, int], str]] = lambda _: {}
+    """Of a storage folder: partitions and offsets as files and lines."""
     lost_schemas: tuple[LostSchema, ...] = ()
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""

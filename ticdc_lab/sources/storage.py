@@ -53,7 +53,7 @@ from ticdc_lab.sources.storage_layout import (
     schema_files,
     streams_of,
 )
-from ticdc_lab.sources.storage_reading import Reading, Unreadable
+from ticdc_lab.sources.storage_reading import Reading, Unreadable, read_inside
 from ticdc_lab.words import count
 
 FILES = StructType(
@@ -376,12 +376,41 @@ def unread_among(
     return tuple(lost.values())
 
 
+def places_in_files(found: Listing, places: Collection[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    """Partitions and offsets of a log as what they are in its folder: the file, and the line where a record begins."""
+    files = {(r["partition"], r["rank"]): r["path"] for r in files_table(found).to_pylist() if r["rank"] is not None}
+    return places_among(files, places, root=(found.copy or found.root) if found.by_path else None)
+
+
+def places_among(
+    files: Mapping[tuple[int, int], str], places: Collection[tuple[int, int]], *, root: str | None
+) -> dict[tuple[int, int], str]:
+    """As :func:`places_in_files`, of files by partition and rank; of a file that cannot be read the byte."""
+    contents, words = dict[str, bytes | None](), dict[tuple[int, int], str]()
+    for partition, offset in sorted(places):
+        path, position = files.get((partition, offset >> FILE_BITS)), offset & ((1 << FILE_BITS) - 1)
+        if path is None:
+            continue
+        if path not in contents:
+            contents.clear()  # the places of a file follow each other
+            contents[path] = None
+            with suppress(Unreadable):
+                contents[path] = read_inside(root, path) if root is not None else None
+        raw, is_data = contents[path], isinstance(p := place_of(path), StoragePlace) and p.kind == "data"
+        if is_data and raw is not None and _LINE_END in raw:
+            words[partition, offset] = f"{path} line {1 + raw.count(_LINE_END, 0, position)}"
+        else:
+            words[partition, offset] = f"{path} byte {position}" if is_data else path
+    return words
+
+
 def lost_before(p: StoragePlace, topic: str, partition: int, rank: int, number: int, n: int) -> LostFiles:
     """So many data files from a number on that are missing before a rank; ``p`` is another one of their folder."""
     path = re.sub(r"\d+(?=\.\w+$)", lambda digits: f"{number:0{len(digits[0])}}", p.path)
     return LostFiles(topic, partition, (rank << FILE_BITS) - 1, path, n)
 
 
+_LINE_END = b"\n"
 _NO_STREAM = -1
 """Of a stream without any file."""
 

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from ticdc_lab.sources.recording import lines_of
 from ticdc_lab.watch.kept import IGNORED, RESOLVED, KeptFinding
 from ticdc_lab.watch.rows import BUCKETS, CHANGE, ROW_PARTS, LastChanges, RecentChanges
 from ticdc_lab.watch.state import WatchCounts, WatchState
-from ticdc_lab.watch.storage import ReadFile
+from ticdc_lab.watch.storage import ReadFile, places_read
 
 VERSION = 1
 FILE, LOCK, FINDINGS = "watch.sqlite", "watch.lock", "findings"
@@ -269,6 +269,10 @@ class WatchFolder:
         with self._reading():
             rows = self._db.execute("select path, told from file").fetchall()
             return {path: ReadFile(*_value(told)) for path, told in rows}
+
+    def places_in_files(self, places: Collection[tuple[int, int]]) -> dict[tuple[int, int], str]:
+        """Of a storage folder, partitions and offsets as files and lines; nothing of a topic."""
+        return places_read(self.files(), self.view.get("source", ""), places)
 
     @contextmanager
     def _commit(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import json
 import shlex
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -44,6 +44,7 @@ from ticdc_lab.sources.storage import (
     lost_before,
     misplaced,
     missing_schemas,
+    places_among,
     read_by,
     reading_of,
     row_of,
@@ -597,6 +598,16 @@ class StorageFolder:
 
     def close(self) -> None:
         """As of :class:`ticdc_lab.watch.sources.WatchedSource`."""
+
+
+def places_read(
+    files: Mapping[str, ReadFile], source: str, places: Collection[tuple[int, int]]
+) -> dict[tuple[int, int], str]:
+    """Partitions and offsets of a watched folder as files and lines, by the files that were read of it."""
+    read = {(f.partition, f.rank): path for path, f in files.items() if f.partition is not None and f.rank is not None}
+    marks = {at for at in places if at[1] & ((1 << FILE_BITS) - 1) >= _MARKS} if read else set[tuple[int, int]]()
+    root = source if Path(source).is_dir() else None
+    return dict.fromkeys(marks, METADATA) | places_among(read, {*places} - marks, root=root)
 
 
 @dataclass(frozen=True, slots=True)
