@@ -57,10 +57,11 @@ def mutated(log: pa.Table, r: Random) -> pa.Table:
     return out
 
 
-@pytest.mark.parametrize("most", [1 << 21, 40])
-def test_findings_are_those_of_all_rows(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random rows are moved. Rows are looked at in several passes, or have no room in one."""
+@pytest.mark.parametrize(("most", "stretch"), [(1 << 21, 1 << 10), (40, 1 << 10), (40, 1)])
+def test_findings_are_those_of_all_rows(most: int, stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random rows are moved. Rows are looked at in several passes, or have no room in one, or in another order."""
     monkeypatch.setattr(history, "_ROWS_A_PART", most)
+    monkeypatch.setattr(history, "_STRETCH", stretch)
     log, left, with_findings = in_order(), 0, 0
     for seed in range(40):
         r = Random(seed)
@@ -85,3 +86,18 @@ def test_plain_rows_are_all_left_out() -> None:
     rows, plain = rows_of(log), not_plain(rows_of(log), promises)
     assert len(plain) < len(rows) / 4
     assert len(not_plain(rows.take(pa.array(range(len(rows) - 1, -1, -1))), promises)) > len(plain)
+
+
+def test_stretches_of_a_file_in_another_order_are_left_out_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine writes parts of a log in the order in which they come to it; in each the changes follow each other."""
+    monkeypatch.setattr(history, "_STRETCH", 8)
+    log = in_order()
+    promises = Promises.read(LogFacts.of(log), protocol="canal-json")
+    rows = rows_of(log).sort_by("commit_ts")
+    n = -(-len(rows) // 6)
+    shuffled = pa.concat_tables([rows.slice(i * n, n) for i in (2, 5, 0, 1, 4, 3)]).combine_chunks()
+    assert len(shuffled) == len(rows)
+    odd = len(not_plain(shuffled, promises))
+    assert odd < len(rows) / 5
+    monkeypatch.setattr(history, "_STRETCH", len(rows))
+    assert len(not_plain(shuffled, promises)) > odd + len(rows) / 20

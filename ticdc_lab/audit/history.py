@@ -255,8 +255,9 @@ def judged_here(
     return by_key_here(files.rows(_READ, narrowed, _FORM), "row_id", kernel(beside), form, some=some)
 
 
-_FEW, _ROWS_A_PART = 1 << 12, 1 << 21
-"""How many changes are sorted as fast; and how many rows have their last changes in memory at once, 100 MB or so."""
+_FEW, _ROWS_A_PART, _STRETCH = 1 << 12, 1 << 21, 1 << 10
+"""How many changes are sorted as fast; how many rows have their last changes in memory at once, 100 MB or so; and how
+many changes of a file follow each other, at least, where it is worth to put such stretches in order."""
 
 
 def not_plain(rows: pa.Table, promises: Promises) -> pa.Table:
@@ -264,7 +265,7 @@ def not_plain(rows: pa.Table, promises: Promises) -> pa.Table:
 
     These come in the order of their commits, and :func:`odd_changes` finds none of them.
     """
-    batches = rows.to_batches()
+    batches = _as_committed(rows).to_batches()
     parts, n = -(-len(rows) // _ROWS_A_PART), min(len(rows), 2 * _ROWS_A_PART)
     chains, found = [_chain_of(b, promises) for b in batches], [np.zeros(len(b), np.uint8) for b in batches]
     holds = np.stack([_FOUND.holds, _LEFT.holds]).view(np.uint8)
@@ -280,11 +281,27 @@ def not_plain(rows: pa.Table, promises: Promises) -> pa.Table:
     return pa.Table.from_batches(some, rows.schema)
 
 
+def _as_committed(rows: pa.Table) -> pa.Table:
+    """The same in the order of their commits, where few stretches are in another: an engine writes files so."""
+    (ts,) = numbers(rows, "commit_ts", null=NO_TS)
+    if not 0 < np.count_nonzero(ts[1:] < ts[:-1]) <= len(ts) // _STRETCH:
+        return rows
+    order = np.argsort(ts, kind="stable")  # which finds stretches that rise
+    begins = np.flatnonzero(np.diff(order, prepend=-2) != 1)
+    sizes = np.diff(begins, append=len(order))
+    if len(begins) > len(ts) // _STRETCH:
+        return rows
+    return pa.concat_tables([rows.slice(at, n) for at, n in zip(order[begins], sizes, strict=True)])
+
+
 def _chain_of(batch: pa.RecordBatch, promises: Promises) -> ChangesInTurn:
     """A batch of changes, and which of them a mark forbids."""
-    columns = {n: c if not c.offset else pa.concat_arrays([c]) for n, c in zip(batch.schema.names, batch, strict=True)}
-    of = {name: np.frombuffer(c.buffers()[1], np.int64)[: len(c)] for name, c in columns.items()}
-    after, before = (np.frombuffer(columns[i].buffers()[0] or b"", np.uint8) for i in ("after_hash", "before_hash"))
+    of = {
+        name: np.frombuffer(c.buffers()[1], np.int64)[c.offset : c.offset + len(c)]
+        for name, c in zip(batch.schema.names, batch, strict=True)
+    }
+    images = (pa.concat_arrays([batch[i]]) for i in ("after_hash", "before_hash"))  # whose bitmaps begin with a byte
+    after, before = (np.frombuffer(i.buffers()[0] or b"", np.uint8) for i in images)
     (commit_ts,) = numbers(batch, "commit_ts", null=NO_TS)
     seq, flags, no = of["seq_flags"] >> 8, of["seq_flags"] & _PER_SEQ - 1, commit_ts
     own = Changes(of["row_id"], of["place"], commit_ts, of["offset"], seq, _RANK[flags], no, no, no)
