@@ -55,10 +55,14 @@ _TEN, _TEN_TO_19 = np.uint64(10), np.uint64(10**19)
 
 
 class Notes(Arrays):
-    """Tables and columns by their place; ``count``: how many, of their texts and bytes, and whether one had no room."""
+    """Tables and columns by their place; ``count``: how many, of their texts and bytes, and whether one had no room.
+
+    ``slot`` and ``named`` are hash tables that lead to the tables, and to the columns.
+    """
 
     count: np.ndarray
     slot: np.ndarray
+    named: np.ndarray
     table: np.ndarray
     column: np.ndarray
     measured: np.ndarray
@@ -70,7 +74,8 @@ class Notes(Arrays):
     def of(cls, tables: int, columns: int, size: int) -> Notes:
         """Room for so many tables, columns and bytes of names."""
         return cls(
-            count=np.zeros(5, np.int64), slot=np.full(2 * tables, -1, np.int32), table=np.empty((tables, 6), np.int64),
+            count=np.zeros(5, np.int64), slot=np.full(2 * tables, -1, np.int32),
+            named=np.full(2 * columns, -1, np.int32), table=np.empty((tables, 6), np.int64),
             column=np.empty((columns, 3), np.int64), measured=np.empty((columns, len(MEASURED)), np.int64),
             ends=np.empty((columns, 2), np.uint64), text=np.empty(size, np.uint8),
             text_end=np.zeros(2 * tables + columns + 1, np.int64),
@@ -127,13 +132,15 @@ def _column(x: Notes, st: State, k: int, c: int, table: int, guess: int) -> int:
     """The place of the column of a table that text ``c`` of ``k`` names; ``guess`` goes first."""
     if guess >= 0 and _is_text(x, x.column[guess, COLUMN_TEXT], st, k, c):
         return guess
-    at = x.table[table, FIRST]
-    while at >= 0:
-        if _is_text(x, x.column[at, COLUMN_TEXT], st, k, c):
+    mask = len(x.named) - 1
+    slot = np.int64(hash_bytes(st.data[k], st.end[k, c], st.end[k, c + 1], np.uint64(table))) & mask
+    while x.named[slot] >= 0:
+        at = np.int64(x.named[slot])
+        if x.column[at, OF] == table and _is_text(x, x.column[at, COLUMN_TEXT], st, k, c):
             return at
-        at = x.column[at, NEXT]
+        slot = (slot + 1) & mask
     at = x.count[COLUMNS]
-    x.count[COLUMNS] = at + 1
+    x.count[COLUMNS], x.named[slot] = at + 1, at
     x.column[at, OF], x.column[at, NEXT], x.column[at, COLUMN_TEXT] = table, -1, _keep(x, st, k, c)
     for n in range(len(MEASURED)):
         x.measured[at, n] = 0
@@ -301,7 +308,7 @@ class Own:
         self._begin()
 
     def _begin(self) -> None:
-        self.notes.count[:], self.notes.slot[:] = 0, -1
+        self.notes.count[:], self.notes.slot[:], self.notes.named[:] = 0, -1, -1
         self._events, self._low, self._high = 0, _MAX, _MIN
 
     def topics_of(self, batch: pa.RecordBatch) -> np.ndarray:
