@@ -70,8 +70,9 @@ def _rows(file: BinaryIO) -> Iterator[Any]:
 
         from ticdc_lab.sources.parquet import whole_parquet
 
-        with whole_parquet(getattr(file, "name", "A file")), pq.ParquetFile(file) as parquet:
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+        # nothing is read ahead: most ask for the first rows alone
+        with whole_parquet(getattr(file, "name", "A file")), pq.ParquetFile(file, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE, use_threads=False):
                 yield from batch.to_pylist()
         return
     import fastavro
