@@ -637,7 +637,7 @@ def print_answer(
             listed = frame[[*columns]].head(SHOWN).fillna({"table_name": NAMELESS})
             click.echo(as_text(listed.rename(columns={"partition": lane_of(log.change_log.of_storage)})))
         if len(frame) > SHOWN:
-            click.echo(f"and {len(frame) - SHOWN:,} more rows of {name}; --json shows them")
+            click.echo(f"and {len(frame) - SHOWN:,} more {name}; --json shows them")
 
 
 def say_limits(log: Log, answer: Answer, *, say: Callable[[str], object] = say) -> None:
