@@ -502,6 +502,7 @@ def ask_advice(
     for n in given or ():
         check_partitions(n)
     log.change_log.require_commit_ts("advice")
+    log.change_log.require_room("advise")
     recorded, limits = log.recorded_partitions()
     of_storage = log.change_log.of_storage
     if of_storage:

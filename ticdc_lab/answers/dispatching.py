@@ -256,6 +256,7 @@ def ask_dispatch(
     raw = changefeed is not None and (changefeed.raw or any(r.partition == "ts" for r in changefeed.rules))
     if raw or (strategy or "").lower() in ("ts", CONFLICT):
         log.change_log.require_commit_ts("dispatch by ts or conflict, or updates of keys that are not split")
+    log.change_log.require_room("dispatch")
     events, catalog, limits = _by_own_names(log)
     answer = moved(
         events, out, strategy=strategy, changefeed=changefeed, partitions=n, catalog=catalog, columns=columns,
@@ -276,6 +277,7 @@ def ask_rules(log: Log) -> Answer:
 def measured(log: Log) -> WhatIf:
     """The measures of every dispatcher."""
     log.change_log.require_commit_ts("what another dispatcher would do")
+    log.change_log.require_room("what-if")
     found = log.once("measured", lambda: WhatIf.from_events(*measured_rows(log)[:2], **compared(log)))
     if log.change_log.of_storage:
         return found

@@ -129,8 +129,8 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "spark: Apache Spark, here or at SPARK_REMOTE. auto: embedded if SOURCE is small and on this machine.",
     )  # fmt: skip
     heap = click.option(
-        "--driver-memory", cls=EngineOption, default="4g", show_default=True, expose_value=False, callback=_kept,
-        help="Heap of Spark's driver, if Spark runs on this machine.",
+        "--driver-memory", cls=EngineOption, expose_value=False, callback=_kept,
+        help="Heap of Spark's driver, if Spark runs on this machine; default: 4g, or two fifths of less memory.",
     )  # fmt: skip
     return which(heap(command))
 
@@ -253,16 +253,24 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, debug: bool, **kwargs: Any) -> None:
+        from ticdc_lab.engine import memory
+
         options: dict[str, str] = {}
+        ended: Callable[[], Exception | None] = lambda: None  # noqa: E731
         try:
             if "option" in kwargs:
                 options |= _options(kwargs.pop("option"), kwargs.pop("kafka_config", None))
                 kwargs["options"] = options
-            command(*args, **kwargs)
+            with memory.guarded(_end_at_once) as ended:
+                command(*args, **kwargs)
             require_uninterrupted()
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (click.Abort, KeyboardInterrupt):
+            if (error := ended()) is not None:
+                _say_notes()
+                click.echo(_said(error), err=True)
+                sys.exit(FAILED)
             click.echo("ticdc-lab: interrupted", err=True)
             sys.exit(INTERRUPTED)
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
@@ -282,6 +290,12 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             _say_notes()
 
     return run
+
+
+def _end_at_once(error: Exception) -> NoReturn:
+    """End from another thread: the main one is in a compiled function, and the system would end this process next."""
+    os.write(2, f"{_said(error)}\n".encode())
+    os._exit(FAILED)
 
 
 def _end_if_unheard(error: Exception) -> None:
@@ -362,7 +376,7 @@ def session_of(
     note(f"engine: {choice.engine}, as {choice.why}")
     brief = choice.engine == "spark" and _are_small(sources)
     spark = session(
-        choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief, extra=extra, at_once=False
+        choice.engine, app_name="ticdc-lab", driver_memory=memory or "", brief=brief, extra=extra, at_once=False
     )
     if brief:
         _note_slow_start(spark)
@@ -443,6 +457,7 @@ def decoded(
         if "sample" in where:
             log = log.sampled(where["sample"])
         target = f"{folder}/decoded"
+        log.require_room(click.get_current_context().info_name or "decoding")
         with shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
             log = with_rules_noted(log.materialise(target, images=images, in_full=in_full))
         require_uninterrupted()

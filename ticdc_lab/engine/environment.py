@@ -101,10 +101,19 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def whole_memory_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def memory_bytes(root: Path = Path("/")) -> int:
     """Memory that this process may use: of the machine, or of its container if that has less."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [whole]
+    return min([whole_memory_bytes(), *(limit for _, limit in memory_groups(root))])
+
+
+def memory_groups(root: Path = Path("/")) -> list[tuple[Path, int]]:
+    """The control groups of this process whose memory has a limit, each with its folder and that limit."""
+    found = list[tuple[Path, int]]()
     with suppress(OSError):  # no Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
@@ -114,14 +123,10 @@ def memory_bytes(root: Path = Path("/")) -> int:
             own = top / group.strip("/")
             # a container shows its own group as the top one, under the name that it has outside
             for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
-                limits += _limit(folder / ("memory.limit_in_bytes" if controllers else "memory.max"))
-    return min(limits)
-
-
-def _limit(file: Path) -> list[int]:
-    with suppress(OSError, ValueError):  # not there, or `max`
-        return [int(file.read_text())]
-    return []
+                with suppress(OSError, ValueError):  # not there, or `max`
+                    limit = int((folder / ("memory.limit_in_bytes" if controllers else "memory.max")).read_text())
+                    found += [(folder, limit)] if limit < whole_memory_bytes() else []
+    return found
 
 
 def cache_folder() -> Path:

@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 
 from ticdc_lab.engine import embedded
 from ticdc_lab.engine.choosing import EngineChoice, choose, too_large_to_sort
-from ticdc_lab.engine.environment import MADE_HERE, SESSION_SETTINGS, UTC, cpus
+from ticdc_lab.engine.environment import MADE_HERE, SESSION_SETTINGS, UTC, memory_bytes, whole_memory_bytes
+from ticdc_lab.engine.memory import cores_for, heap_for, require_heap, require_room
 from ticdc_lab.errors import EngineError, SetupError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _STOP = "Stop it first (session.stop()), or work in another process; in a notebo
 @dataclass(frozen=True, slots=True)
 class _SessionRequest:
     app_name: str = "ticdc_lab"
-    driver_memory: str = "4g"
+    driver_memory: str = ""
     cores: str = "*"
     extra: tuple[tuple[str, str], ...] = ()
 
@@ -157,7 +158,7 @@ def session(
     source: str | None = None,
     needs_spark: str | None = None,
     app_name: str = "ticdc_lab",
-    driver_memory: str = "4g",
+    driver_memory: str = "",
     cores: int | str = "*",
     brief: bool = False,
     extra: Mapping[str, str] | None = None,
@@ -178,7 +179,8 @@ def session(
     app_name
         Name of the Spark application.
     driver_memory
-        Heap of Spark's JVM, as Spark writes it: ``4g``, ``900m``. Fixed when the process starts its first JVM.
+        Heap of Spark's JVM, as Spark writes it: ``4g``, ``900m``. By default 4 GB, or two fifths of the memory of this
+        machine or container if that is less. Fixed when the process starts its first JVM.
     cores
         Number of cores, or ``*`` for all.
     brief
@@ -258,6 +260,12 @@ def require_room_to_sort(spark: SparkSession, size: int) -> None:
     """
     if is_sail(spark) and (why := too_large_to_sort(size)) is not None:
         raise SetupError(f"The embedded engine cannot be used: {why}.", hint=embedded.USE_SPARK)
+
+
+def require_room_for(spark: SparkSession, question: str, *, size: int, rows: int) -> None:
+    """:func:`ticdc_lab.engine.memory.require_room` if the embedded engine, and this process, would answer."""
+    if is_sail(spark):
+        require_room(question, size=size, rows=rows)
 
 
 def made_here(spark: SparkSession) -> bool:
@@ -400,12 +408,15 @@ def _begin(
     choice: EngineChoice, app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
 ) -> SparkSession:
     if choice.engine == "embedded":
-        return Later(cpus() if cores == "*" else int(cores), extra)
+        return Later(cores_for(memory_bytes()) if cores == "*" else int(cores), extra)
     os.environ.pop(embedded.CONNECT_MODE, None)  # of a process that had started this one
     if remote := os.environ.get("SPARK_REMOTE") or extra.get("spark.remote"):
         return _connected(remote, extra)
     from ticdc_lab.engine.classic import local_spark
 
+    if driver_memory:
+        require_heap(driver_memory, memory_bytes(), whole_memory_bytes())
+    driver_memory = driver_memory or heap_for(memory_bytes())
     return local_spark(app_name=app_name, driver_memory=driver_memory, cores=cores, brief=brief, extra=extra)
 
 

@@ -35,6 +35,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from ticdc_lab.engine.giving_up import still_wanted, unless
 from ticdc_lab.engine.json_lines import batches_of
+from ticdc_lab.engine.memory import require_memory_left
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.sessions import computes_here, has_jvm, is_sail, parallelism
 from ticdc_lab.errors.whole_files import room_for
@@ -110,6 +111,7 @@ def by_threads(
     def wanted(rows: Batches) -> Batches:
         for batch in rows:
             still_wanted()
+            require_memory_left()
             yield batch
 
     def of_part(rows: Callable[[], Batches]) -> list[pa.RecordBatch]:

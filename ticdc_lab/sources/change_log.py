@@ -32,9 +32,10 @@ from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.engine import engine_of, parallelism, speeds, verbatim
+from ticdc_lab.engine.choosing import BYTES_A_ROW
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.sessions import is_sail, start_beside
+from ticdc_lab.engine.sessions import is_sail, require_room_for, start_beside
 from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.errors.redaction import shown_source
@@ -410,6 +411,20 @@ class ChangeLog:
         """How large it is, without reading it."""
         return Size() if self._source is None else self._source.measure()
 
+    def require_room(self, question: str) -> None:
+        """Refuse a question that needs more memory than there is on the embedded engine, as far as its size is known.
+
+        ``question``: as of :func:`ticdc_lab.engine.memory.require_room`. Raises SetupError: the system would end this
+        process in the middle of the work.
+        """
+        size = Size()
+        with suppress(OSError):  # what cannot be read is named when it is decoded
+            size = self.size()
+        counted, stored = self.counts is not None, size.messages or 0
+        rows = self.counts.events if self.counts is not None else stored if self.sample is None else 0
+        n_bytes = (rows if counted else stored) * BYTES_A_ROW or size.bytes or 0
+        require_room_for(self.spark, question, size=n_bytes, rows=rows)
+
     def messages_done(self, folder: str) -> Callable[[], tuple[int, int] | None]:
         """How many messages :meth:`materialise` into ``folder`` has decoded so far, and of about how many.
 
@@ -480,6 +495,7 @@ class ChangeLog:
         SourceError
             The folder is there already, or not all machines of the cluster see it or the source.
         """
+        self.require_room("decoding")
         with engine_errors(), self.reading(), room_for(folder):
             local = None if self._source is None else local_path(folder)
             begun = time.monotonic()

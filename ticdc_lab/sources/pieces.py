@@ -30,6 +30,7 @@ from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.engine import is_sail, parallelism
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.giving_up import still_wanted
+from ticdc_lab.engine.memory import require_memory_left
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.engine.shuffle import Kernel, by_threads, dealt_out
 from ticdc_lab.errors import SourceError
@@ -409,6 +410,7 @@ def read(
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
             for messages, rejected in read_piece(file, first, last, line, store, dumped):
                 still_wanted()
+                require_memory_left()
                 if held is not None:
                     held.note(file, messages)
                 yield without(messages, skips[file]) if file in skips else messages, rejected
