@@ -120,7 +120,7 @@ def used_up(root: Path = Path("/"), *, share: int = 16) -> EngineError | None:
 
 @contextmanager
 def guarded(end: Callable[[EngineError], None], root: Path = Path("/")) -> Iterator[Callable[[], EngineError | None]]:
-    """Interrupt the main thread of a command once the memory is nearly taken; gives what tells why.
+    """Interrupt the main thread of a command once the memory is nearly taken; the result gives the error then.
 
     ``end``: called from another thread if the main thread does not stop and almost nothing is left.
     """
