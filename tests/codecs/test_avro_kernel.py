@@ -296,6 +296,18 @@ def test_odd_rows_of_avro_decode_alike() -> None:
         alike("avro", [message], Known(schemas=schemas))
 
 
+def test_columns_of_users_may_have_the_names_of_the_extension() -> None:
+    """Parameters beside the type show a column: without the extension it is one, and no commit_ts."""
+    of = {f["name"]: of_type("string" if f["type"] == "boolean" else f["type"], "TEXT") for f in EXTENSION}
+    schema = table(*({"name": n, "type": ["null", t]} for n, t in of.items()), extension=())
+    values = dict.fromkeys(of, "x") | {"_tidb_commit_ts": -5}
+    some, known = [(None, v) for v in rows(schema, values, dict.fromkeys(of))], Known(schemas={"1": json.dumps(schema)})
+    assert alike("avro", some, known) == 2
+    first = decode_with(codec_of("avro", known), batch_of(some), "avro").to_pylist()[0]
+    assert first["commit_ts"] is None and first["incomplete"] == "op-unknown"
+    assert {c["name"]: c["value"] for c in first["columns"]} == {n: str(v) for n, v in values.items()}
+
+
 def test_schemas_that_ticdc_does_not_write_decode_alike() -> None:
     """Other unions, arrays, enums, fixed, nested and recursive records, a name twice, times of old TiCDC."""
     times = ("date", "time-millis", "time-micros", "timestamp-millis", "timestamp-micros", "uuid", "nonsense")

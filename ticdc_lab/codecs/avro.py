@@ -54,7 +54,7 @@ _EXTENSION = frozenset(
     f"_tidb_{name}"
     for name in ("op", "commit_ts", "commit_physical_time", "row_level_checksum", "corrupted", "checksum_version")
 )
-"""What TiCDC adds to a row; a table may have other columns that begin so."""
+"""What TiCDC adds to a row, without parameters, which a column with such a name has."""
 TOMBSTONE = "tombstone"
 
 
@@ -75,6 +75,8 @@ class Record(NamedTuple):
     table_name: str
     fields: tuple[AvroColumn, ...]
     before: tuple[AvroColumn, ...] | None = None
+    extension: frozenset[str] = frozenset()
+    """Names of the fields that are TiCDC's."""
 
 
 class AvroCodec:
@@ -189,7 +191,7 @@ def _flat(of: Record) -> Flat:
         name, *inside = path
         if of.before is not None and name == _BEFORE:
             return before[inside[0]] if inside else AvroField(F.OLD, (F.RECORD,))
-        return _ROLES.get(name, F.PASSED) if name in _EXTENSION else after[name]
+        return _ROLES.get(name, F.PASSED) if name in of.extension else after[name]
 
     return Flat(flat(of.schema, field_at), of.schema_name, of.table_name)
 
@@ -200,8 +202,9 @@ def _deleted(by: Record, keys: list[Cell], ts: int | None, why: str) -> Event:
 
 def _row(of: Record, image: Mapping[str, Any], keys: frozenset[str]) -> Event:
     """Without the TiDB extension neither commit_ts nor whether the row was there before is known."""
-    op = optional(image, "_tidb_op")
-    ts = None if image.get("_tidb_commit_ts") is None else integer(image, "_tidb_commit_ts")
+    added = {name: image[name] for name in of.extension}
+    op = optional(added, "_tidb_op")
+    ts = None if added.get("_tidb_commit_ts") is None else integer(added, "_tidb_commit_ts")
     if op is not None and op not in _OPS:
         raise Malformed("unknown-type", f"_tidb_op is {op!r}; expected c, u or d")
     kind, before = S.INSERT if op is None else _OPS[op], None
@@ -212,12 +215,12 @@ def _row(of: Record, image: Mapping[str, Any], keys: frozenset[str]) -> Event:
         columns, before = None, before or columns
     return Event(
         S.ROW, ts, of.schema_name, of.table_name, op=kind, columns=columns, before=before,
-        incomplete=_incomplete(image, op), checksum=checksum_of(image.get("_tidb_row_level_checksum") or None),
+        incomplete=_incomplete(added, op), checksum=checksum_of(added.get("_tidb_row_level_checksum") or None),
     )  # fmt: skip
 
 
-def _incomplete(image: Mapping[str, Any], op: str | None) -> str | None:
-    if image.get("_tidb_corrupted") is True:
+def _incomplete(added: Mapping[str, Any], op: str | None) -> str | None:
+    if added.get("_tidb_corrupted") is True:
         return CORRUPTED
     return "op-unknown" if op is None else None
 
@@ -283,12 +286,12 @@ def _record(schema: str, schema_id: str) -> Record:
         if is_envelope(found):
             raise Malformed("bad-schema", f"schema {schema_id} of the registry is debezium's: read as debezium-avro")
         old = next((b for f in found["fields"] if f["name"] == _BEFORE and (b := record_in(f["type"]))), None)
-        names = tuple(
-            _field(f) for f in found["fields"] if f["name"] not in _EXTENSION and not (old and f["name"] == _BEFORE)
-        )
+        added = frozenset(f["name"] for f in found["fields"] if f["name"] in _EXTENSION and not _parameters(f))
+        others = added | ({_BEFORE} if old else set())
+        names = tuple(_field(f) for f in found["fields"] if f["name"] not in others)
         before = None if old is None else tuple(map(_field, old["fields"]))
         namespace = found.get("namespace", "").rsplit(".", 1)[-1]
-        return Record(fastavro.parse_schema(_with_plain_times(found)), namespace, found["name"], names, before)
+        return Record(fastavro.parse_schema(_with_plain_times(found)), namespace, found["name"], names, before, added)
     except Malformed:
         raise
     except Exception as fault:
@@ -312,9 +315,14 @@ def is_envelope(schema: Any) -> bool:
     return source is not None and any(f["name"] == "commit_ts" for f in source["fields"])
 
 
-def _field(field: Mapping[str, Any]) -> AvroColumn:
+def _parameters(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters that TiCDC writes beside the Avro type of a column; a field that it adds has none."""
     kind = not_null(field["type"])
-    parameters = kind.get("connect.parameters", {}) if isinstance(kind, dict) else {}
+    return kind.get("connect.parameters", {}) if isinstance(kind, dict) else {}
+
+
+def _field(field: Mapping[str, Any]) -> AvroColumn:
+    kind, parameters = not_null(field["type"]), _parameters(field)
     mysql_type = parameters.get("tidb_type")
     mysql_type = mysql_type.lower() if isinstance(mysql_type, str) else None
     mysql_type = "vector" if mysql_type == VECTOR_IN_AVRO else mysql_type
