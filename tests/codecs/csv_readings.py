@@ -12,6 +12,9 @@ from typing import Any
 from stored import VERSION, put, put_data, put_schema
 
 BARE = ("BIGINT", "INT", "BIGINT UNSIGNED", "DOUBLE", "BIT", "YEAR")
+ODD = ("",) * 6 + ("'", '"', "\\", "\\n", ",", ";", "|", "|@|", "\t", "\n", "/", "%2F", " x", "é", ",c1")
+"""What names may end with."""
+LABELS = {"ENUM": ("a", "b\\\n", "c,;|'\""), "SET": ("a", "b\\", "c;|'\"")}
 TEXTS = ("VARCHAR", "DECIMAL", "DATETIME", "DATE", "ENUM", "SET", "JSON", "VARBINARY", "TEXT")
 
 
@@ -35,7 +38,7 @@ def made_folder(root: Path, seed: int) -> Made:
     with_ts, with_update, with_header = r.random() < 0.6, r.random() < 0.3, r.random() < 0.25
     put(root, "metadata", json.dumps({"checkpoint-ts": VERSION + (1 << 40)}))
     rows: dict[str, Any] = {}
-    for t in [f"t{i}" for i in range(r.randrange(1, 4))]:
+    for t in [f"t{i}{r.choice(ODD)}" for i in range(r.randrange(1, 4))]:
         columns = [_column(r, i) for i in range(r.randrange(2, 7))]
         columns[0] |= {"ColumnType": "BIGINT", "ColumnIsPk": "true", "ColumnNullable": "false", "key": True}
         names = [c["ColumnName"] for c in columns]
@@ -71,8 +74,8 @@ def made_folder(root: Path, seed: int) -> Made:
 
 def _column(r: Random, i: int) -> dict[str, Any]:
     kind = r.choice(BARE + TEXTS + ("VARCHAR", "VARCHAR", "INT"))
-    elements = {"ColumnElems": ["a", "b", "c"]} if kind in ("ENUM", "SET") else {}
-    return {"ColumnName": f"c{i}", "ColumnType": kind, "ColumnPrecision": "40"} | elements
+    elements = {"ColumnElems": list(LABELS[kind])} if kind in LABELS else {}
+    return {"ColumnName": f"c{i}{r.choice(ODD)}", "ColumnType": kind, "ColumnPrecision": "40"} | elements
 
 
 def _query(r: Random, table: str, columns: list[dict[str, Any]], virtual: set[str]) -> str:
@@ -97,11 +100,12 @@ def _value(r: Random, c: dict[str, Any]) -> tuple[str | None, str | None]:
         number = str(VERSION + r.randrange(1 << 35))  # a key that looks like a commit_ts
     text = "".join(r.choice("ab1,;|'\" \n\\") for _ in range(r.randrange(4)))
     raw = r.randbytes(r.randrange(6))
-    label = r.choice("abc")
+    which = r.randrange(3)
+    enum, of_set = (LABELS[k][which] for k in ("ENUM", "SET"))
     both: dict[str, tuple[str, str]] = {
         "DOUBLE": ("1.5", "1.5"), "YEAR": ("2020", "2020"), "VARCHAR": (text, text), "TEXT": (text, text),
         "DECIMAL": ("12.30", "12.30"), "DATETIME": ("2020-01-02 03:04:05",) * 2, "DATE": ("2020-01-02",) * 2,
-        "ENUM": (label, str("abc".index(label) + 1)), "SET": (label, str(1 << "abc".index(label))),
+        "ENUM": (enum, str(which + 1)), "SET": (of_set, str(1 << which)),
         "JSON": ('{"a": 1}',) * 2, "VARBINARY": (base64.b64encode(raw).decode(), "0x" + raw.hex()),
     }  # fmt: skip
     return both.get(kind, (number, number))

@@ -174,6 +174,48 @@ def test_another_text_for_null_is_detected_and_said_and_else_no_value(tmp_path: 
     assert [r["error_class"] for r in bad] == ["csv-unquoted"] * 2 and "--option csv.null=" in bad[0]["reason"]
 
 
+def put_bare(root: Path, *rows: str, header: str = "") -> None:
+    """Write a data file of inserts whose texts have no quotes."""
+    put_data(root, header + "".join(f"I,t,s,{VERSION + i},{row}\r\n" for i, row in enumerate(rows, 1)))
+
+
+@pytest.mark.parametrize("null", ["NULL", ""])
+@pytest.mark.parametrize(
+    "header", ["", "ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$commit-ts,k,n,a\r\n"]
+)
+def test_without_quotes_a_column_of_numbers_shows_the_text_for_null(tmp_path: Path, null: str, header: str) -> None:
+    """A text that looks the same is read as NULL, with a note; a key is never NULL."""
+    key, number = A | {"ColumnName": "k", "ColumnIsPk": "true"}, {"ColumnName": "n", "ColumnType": "INT"}
+    put_schema(tmp_path, key, number, A)
+    put_bare(tmp_path, f"{null},{null},x\\,\\\\", f"y,5,{null}", header=header)
+    values = [{"k": null, "n": None, "a": "x,\\"}, {"k": "y", "n": "5", "a": None}]
+    assert images(tmp_path) == values
+    [said] = settled_reading(listing_of(tmp_path))[0].guesses
+    assert f"a text {null!r} looks like NULL" in said and "--option csv.null=" in said
+
+
+def test_without_quotes_a_word_that_may_be_null_is_noted(tmp_path: Path) -> None:
+    r"""Nothing decides it in columns of texts; a bare ``\N`` does: a text has its backslash twice."""
+    put_schema(tmp_path, ID, A, B)
+    put_bare(tmp_path, "1,NULL,x", "2,,x")
+    assert [row["a"] for row in images(tmp_path)] == ["NULL", ""]
+    [said] = settled_reading(listing_of(tmp_path))[0].guesses
+    assert "so '' and 'NULL' may be NULL or a text" in said and "--option csv.null=" in said
+    put_bare(tmp_path, r"1,NULL,\N", "2,,x")
+    assert [row["b"] for row in images(tmp_path)] == [None, "x"]
+    assert not settled_reading(listing_of(tmp_path))[0].guesses
+
+
+def test_a_header_is_read_beside_the_schema_file(tmp_path: Path) -> None:
+    """TiCDC writes its names as they are, with delimiters, quotes and line ends."""
+    names = ("a", "b", "a,b", "c\r\nI", "d'e\"", "ticdc-meta$is-update", "_tidb_commit_ts")
+    meta = ",".join(f"ticdc-meta${name}" for name in ("operation", "table", "schema", "commit-ts"))
+    put_schema(tmp_path, ID, *(A | {"ColumnName": name} for name in names), Query="")
+    for some in (names, names[1:], names[:1], names[3:]):
+        put_rows(tmp_path, "1" + ',"x"' * len(some), header=",".join((meta, "id", *some)) + "\r\n")
+        assert images(tmp_path) == [{"id": "1"} | dict.fromkeys(some, "x")]
+
+
 def test_what_could_not_be_read_is_never_clean(spark: SparkSession, tmp_path: Path) -> None:
     """A folder none of whose rows can be read is not audited, and the reason is given; fsck calls it an error."""
     put(tmp_path, "metadata", json.dumps({"checkpoint-ts": VERSION + 100}))

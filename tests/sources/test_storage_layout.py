@@ -31,6 +31,13 @@ def data(path: str, **settings: str) -> tuple[str, str, int, str, str, str, int]
         (f"s/t/{V}/2024-02-03/CDC000007.csv", ("s", "t", V, "", "2024-02-03", "", 7)),
         (f"s/t/{V}/127/2024-02-03/CDC{N}.csv", ("s", "t", V, "127", "2024-02-03", "", 1)),
         (f"s/t/{V}/127/CDC_9f_{N}.csv", ("s", "t", V, "127", "", "9f", 1)),
+        (f"s/a/b/{V}/CDC{N}.csv", ("s", "a/b", V, "", "", "", 1)),
+        (f"s/a/{V}/b/{V}/127/2024-02/CDC{N}.csv", ("s", f"a/{V}/b", V, "127", "2024-02", "", 1)),
+        (f"s/a/7/{V}/CDC{N}.csv", ("s", "a/7", V, "", "", "", 1)),
+        (f"s/{V}/{V}/127/CDC{N}.csv", ("s", str(V), V, "127", "", "", 1)),
+        (f"7/{V}/{V}/CDC{N}.csv", ("7", str(V), V, "", "", "", 1)),
+        (f"s/2024-01/{V}/CDC{N}.csv", ("s", "2024-01", V, "", "", "", 1)),
+        (f"s/meta/{V}/CDC{N}.csv", ("s", "meta", V, "", "", "", 1)),
         (f"112/{V}/CDC{N}.csv", ("112", "", V, "", "", "", 1)),
         (f"112/{V}/127/2024/CDC_9f_{N}.csv", ("112", "", V, "127", "2024", "9f", 1)),
     ],
@@ -38,6 +45,16 @@ def data(path: str, **settings: str) -> tuple[str, str, int, str, str, str, int]
 def test_a_path_says_the_place_of_a_data_file(path: str, said: object) -> None:
     """Table and table-id layouts, partition folders, three date separators and dispatcher ids are distinguished."""
     assert data(path) == said
+
+
+def test_folders_of_a_name_with_a_slash_are_read_beside_metadata_alone() -> None:
+    """Without that file they may lie below another folder: the reason names both."""
+    paths = [f"a/s/t/{V}/CDC{N}.csv", f"a/s/t/meta/schema_{V}_0000000001.json"]
+    found = listed([Listed(path, 1) for path in (*paths, "metadata")], "/x", UNKNOWN)
+    assert not found.refused and {p.version_key for p in found.places} == {("a", "s/t", V), ("", "", 0)}
+    refused = listed([Listed(path, 1) for path in paths], "/x", UNKNOWN).refused
+    assert [r.path for r in refused] == paths
+    assert all(r.error_class == "unknown-file" and "has no file `metadata`" in r.reason for r in refused)
 
 
 def test_schema_and_index_files_of_ticdc_before_v6_5_3_lie_beside_the_data() -> None:
@@ -57,7 +74,7 @@ def test_four_digits_are_a_partition_where_the_changefeed_has_no_date() -> None:
 @pytest.mark.parametrize(
     "path",
     ["notes.txt", f"s/t/{V}/CDC{N}.csv.tmp", f"s/t/x/CDC{N}.csv", f"CDC{N}.csv", f"s/CDC{N}.csv", "s/metadata",
-     f"s/t/meta/schema_{V}_12.json", f"s/t/{V}/CDC١.csv", f"s/t/{1 << 63}/CDC{N}.csv", f"a/s/t/{V}/CDC{N}.csv",
+     f"s/t/meta/schema_{V}_12.json", f"s/t/{V}/CDC١.csv", f"s/t/{1 << 63}/CDC{N}.csv", f"a/s/t/7/CDC{N}.csv",
      "schema_1_0123456789.json", "\udc80"],
 )  # fmt: skip
 def test_what_the_sink_does_not_write_is_an_unknown_file(path: str) -> None:

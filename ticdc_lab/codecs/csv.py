@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.csv_fields import CsvField, Record, RecordShape, is_quoted
+from ticdc_lab.codecs.csv_fields import CsvField, Record, RecordShape, is_quoted, written
 from ticdc_lab.codecs.kernel import csv as K
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
@@ -38,29 +38,30 @@ class Records(NamedTuple):
     rest: int
 
 
-def find_records(data: np.ndarray, *, quote: str, terminator: str) -> Records:
-    """Every whole record of a file."""
+def find_records(data: np.ndarray, *, quote: str, terminator: str, start: int = 0) -> Records:
+    """Every whole record of a file, from a byte on."""
     end = _bytes(terminator)
     room = K.count_bytes(data, end[0]) + 1
     starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-    n, rest = K.find_records(data, quote.encode()[0] if quote else -1, end, starts, ends)
-    return Records(starts[:n], ends[:n], rest)
+    n, rest = K.find_records(data[start:], quote.encode()[0] if quote else -1, end, starts, ends)
+    return Records(starts[:n] + start, ends[:n] + start, rest + start)
 
 
-def beginning_of(file: TableFile, cut: Cut) -> re.Pattern[bytes] | None:
-    """How every record of a table's file begins: operation, table, schema; None where no quote separates texts.
+def beginning_of(file: TableFile, cut: Cut) -> re.Pattern[bytes]:
+    """How every record of a table's file begins: operation, table, schema.
 
-    Inside a text each quote is doubled, so nothing else in a file looks like a line end and this.
+    Inside a text each quote is doubled or each line end escaped, so nothing else in a file looks like a line end and
+    this.
     """
-    quote, delimiter = cut.quote, re.escape(cut.delimiter)
-    if not quote:
-        return None
-    names = [re.escape(quote + (name or "").replace(quote, 2 * quote) + quote) for name in (file.table, file.schema)]
-    return re.compile(delimiter.join([f"{re.escape(quote)}[IDU]{re.escape(quote)}", *names, ""]).encode())
+    quote, delimiter = (re.escape(text.encode()) for text in (cut.quote, cut.delimiter))
+    names = [re.escape(written(name or "", cut)) for name in (file.table, file.schema)]
+    return re.compile(delimiter.join([quote + b"[IDU]" + quote, *names, b""]))
 
 
-def resynced(data: np.ndarray, records: Records, begins: re.Pattern[bytes], *, quote: str, terminator: str) -> Records:
-    """The records of a file, each found although one before it is damaged.
+def resynced(
+    data: np.ndarray, records: Records, begins: re.Pattern[bytes], *, quote: str, terminator: str, first: int = 0
+) -> Records:
+    """The records of a file from a byte on, each found although one before it is damaged.
 
     A quote too many or too few turns inside and outside about for all that follows. Where a line begins as a record
     does, one begins.
@@ -70,7 +71,7 @@ def resynced(data: np.ndarray, records: Records, begins: re.Pattern[bytes], *, q
     if set(places) <= {*records.starts.tolist(), records.rest}:
         return records
     starts, ends, rest = list[int](), list[int](), len(data)
-    cuts = [0, *(p for p in places if p), len(data) + len(terminator)]
+    cuts = [first, *(p for p in places if p > first), len(data) + len(terminator)]
     for start, following in pairwise(cuts):
         stop = min(following, len(data))
         part = find_records(data[start:stop], quote=quote, terminator=terminator)
@@ -110,16 +111,16 @@ FIRST_LOOKED_AT = 9
 """The first records of a file, whose majority decides: one may be damaged."""
 
 
-def records_among(data: np.ndarray, records: Records, cut: Cut, *, first: int = 0, most: int) -> list[Record]:
-    """The fields of up to ``most`` records from one on, the first ones and others spread over the file."""
+def records_among(data: np.ndarray, records: Records, cut: Cut, *, most: int) -> list[Record]:
+    """The fields of up to ``most`` records, the first ones and others spread over the file."""
     plain = layout(None, cut, PLAIN_SHAPE, "\r\n", K.PLAIN)
-    n = len(records.starts) - first
+    n = len(records.starts)
     head = min(n, FIRST_LOOKED_AT, most)
     spread = np.linspace(head, n - 1, max(min(most, n) - head, 0)).astype(int).tolist()
     quote = int(plain.given[K.Q_QUOTE])
     found = list[Record]()
     for i in dict.fromkeys((*range(head), *spread)):
-        p, end = int(records.starts[first + i]), int(records.ends[first + i])
+        p, end = int(records.starts[i]), int(records.ends[i])
         starts, stops = np.empty((2, min(end - p + 2, _MOST_FIELDS)), np.int64)
         k = K.fields(data, p, end, plain, starts, stops)
         quoted = ((starts[:k] > p) & (data[starts[:k] - 1] == quote)).tolist()
@@ -152,6 +153,7 @@ def layout(
         held=np.array([held_by(c.mysql_type) for c in columns], np.int64),
         quoted=np.array([is_quoted(c) and held_by(c.mysql_type) == ANYTHING for c in columns], np.int64),
         is_key=np.array([c.is_key for c in columns], np.int64),
+        nullable=np.array([bool(cut.quote) or (c.nullable and not c.is_key) for c in columns], np.int64),
         labels=labels[0],
         labels_end=labels[1],
         first_label=np.cumsum([0, *(len(c.elements) for c in columns)], dtype=np.int64),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -35,8 +35,8 @@ OPTIONAL = ("sink.csv.include-commit-ts", "sink.csv.output-old-value", "sink.csv
 """Settings that put in each of :data:`Flags`."""
 
 HEADER = b"ticdc-meta$operation"
-_HEADER_TS, _HEADER_UPDATE, _HEADER_HANDLE = b"ticdc-meta$commit-ts", b"ticdc-meta$is-update", b"ticdc-meta$handle-key"
 _META = b"ticdc-meta$"
+_OF_FLAGS = (_META + b"commit-ts", _META + b"is-update", _META + b"handle-key")
 ALWAYS = 3
 """Operation, table and schema."""
 _OPERATIONS = (b"I", b"D", b"U")
@@ -160,23 +160,40 @@ def _matched(name: str, patterns: Sequence[str]) -> bool:
     return False
 
 
-def placed_by_header(record: Record, file: TableFile) -> FieldsOfFile | UnknownFields:
-    """What the fields are by the header, the first record of a file."""
-    names = [f.text for f in record]
-    known = {c.name: c for c in file.columns}
-    folded = {c.name.lower(): c for c in file.columns}
-    columns = list[TableColumn]()
-    for name in (n for n in names if not n.startswith(_META)):
-        text = name.decode("utf-8", "replace")
-        column = known.get(text) or folded.get(text.lower())
-        if column is None or column in columns:
-            what = "twice" if column in columns else "which its schema file does not have"
-            return UnknownFields(
-                "csv-header", f"the header names the column {text!r} {what}; expected {_named(file.columns)}"
-            )
-        columns.append(column)
-    flags = (_HEADER_TS in names, _HEADER_UPDATE in names, _HEADER_HANDLE in names)
-    return FieldsOfFile(RecordShape(*flags, True), tuple(columns))
+def header_of(raw: bytes, file: TableFile, cut: Cut, terminator: str) -> tuple[FieldsOfFile | UnknownFields, int]:
+    """What the fields are by the header with which a file begins, and where its records begin.
+
+    TiCDC writes names without quotes: one with a delimiter, a quote or a line end shows only beside the schema file.
+    Where a name could be two, the order of the table decides, then the longer one.
+    """
+    delimiter, ends, at, flags = cut.delimiter.encode(), terminator.encode(), len(HEADER), list[bool]()
+    for name in (_META + b"table", _META + b"schema", *_OF_FLAGS):
+        is_there = raw.startswith(delimiter + name, at)
+        at += len(delimiter + name) * is_there
+        flags.append(is_there)
+    names = [delimiter + c.name.encode("utf-8", "replace") for c in file.columns]
+    chosen = list[int]()
+
+    def is_at(k: int) -> bool:
+        end = at + len(names[k])
+        return raw[at:end].lower() == names[k].lower() and raw.startswith((delimiter, ends), end)
+
+    while not raw.startswith(ends, at):
+        following = chosen[-1] + 1 if chosen else 0
+        if following < len(names) and is_at(following):
+            k = following
+        else:
+            k = max(filter(is_at, range(len(names))), key=lambda k: len(names[k]), default=-1)
+        if k < 0 or k in chosen:
+            text = raw[at + len(delimiter) :].split(ends)[0].split(delimiter)[0].decode("utf-8", "replace")
+            what = "which its schema file does not have" if k < 0 else "twice"
+            reason = f"the header names the column {text!r} {what}; expected {_named(file.columns)}"
+            return UnknownFields("csv-header", reason), max(raw.find(ends, at), 0) + len(ends)
+        chosen.append(k)
+        at += len(names[k])
+    columns = tuple(file.columns[k] for k in chosen)
+    _, _, has_ts, has_update, has_handle = flags
+    return FieldsOfFile(RecordShape(has_ts, has_update, has_handle, True), columns), at + len(ends)
 
 
 def place(
@@ -384,14 +401,12 @@ def _choices(ok: np.ndarray, needed: Sequence[bool]) -> tuple[int, list[int]]:
 
 def fits(field: CsvField, column: TableColumn, cut: Cut, *, strict: bool) -> bool:
     """Whether a field can be a column's value; ``strict``: texts are quoted and numbers are not, as TiCDC does."""
-    if not field.quoted and field.text == cut.null.encode():
+    if not field.quoted and field.text == cut.null.encode() and (cut.quote or (column.nullable and not column.is_key)):
         return column.nullable and not column.is_key
     kind = BY_NAME.get(base_of(column.mysql_type))
     if strict and kind is not None and field.quoted is not is_quoted(column):
         return False
-    text = field.text.decode("utf-8", "replace")
-    if cut.quote and field.quoted:
-        text = text.replace(2 * cut.quote, cut.quote)
+    text = meant(field.text.decode("utf-8", "replace"), cut, quoted=field.quoted)
     if kind is None:
         return True
     if kind.name in BINARIES:
@@ -415,42 +430,72 @@ def is_quoted(column: TableColumn) -> bool:
     return kind is not None and (kind.form not in (INTEGER, FLOAT) or kind.name in ("enum", "set"))
 
 
+def written(text: str, cut: Cut) -> bytes:
+    """A text as TiCDC writes it: between quotes, each quote in it doubled; without quotes escaped."""
+    if cut.quote:
+        return f"{cut.quote}{text.replace(cut.quote, 2 * cut.quote)}{cut.quote}".encode("utf-8", "replace")
+    text = text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+    return text.replace(cut.delimiter, "".join("\\" + c for c in cut.delimiter)).encode("utf-8", "replace")
+
+
+def meant(text: str, cut: Cut, *, quoted: bool) -> str:
+    """The text that TiCDC wrote so."""
+    if cut.quote:
+        return text.replace(2 * cut.quote, cut.quote) if quoted else text
+    return re.sub(r"\\(.)", lambda m: {"n": "\n", "r": "\r"}.get(m[1], m[1]), text, flags=re.DOTALL)
+
+
 def settings_of_file(head: bytes, file: TableFile, settings: Settings) -> Settings:
     """Delimiter and quote from how a file begins, where no setting names them: table and schema are known."""
     delimiter, quote = (settings.value(name) for name in _CUTS)
     if delimiter is not None and quote is not None:
         return settings
-    found = {name: value for name, value in zip(_CUTS, (delimiter, quote), strict=True) if value is not None}
-    if delimiter is None and (
-        header := re.search(rb"(?:^|[\r\n])ticdc-meta\$operation(.{1,3}?)ticdc-meta\$table", head, re.DOTALL)
-    ):
-        delimiter = found[_CUTS[0]] = header[1].decode("utf-8", "replace")
-    quotes = rb"[^\w\s,;|\t]?" if quote is None else re.escape(quote.encode())
-    delimiters = rb"[^\w\r\n]{1,3}?" if delimiter is None else re.escape(delimiter.encode())
-    table, schema = (rb"(?P=q)" + re.escape(n.encode()) + rb"(?P=q)" for n in (file.table, file.schema))
-    begins = rb"(?:^|[\r\n])(?P<q>%b)[IDU](?P=q)(?P<d>%b)%b(?P=d)%b(?P=d)" % (quotes, delimiters, table, schema)
-    if match := re.search(begins, head):
-        found = {name: match[group].decode("utf-8", "replace") for name, group in zip(_CUTS, "dq", strict=True)} | found
-    shown = [Setting(name, text, "bytes", "shown") for name, text in found.items() if name not in settings]
-    return settings | shown if shown else settings
+    if delimiter is None and (header := re.match(rb"ticdc-meta\$operation(.{1,3}?)ticdc-meta\$table", head, re.DOTALL)):
+        delimiter = header[1].decode("utf-8", "replace")
+    found = next(_cuts_in(head, file, delimiter, quote), (delimiter, quote))
+    shown = [Setting(name, text, "bytes", "shown") for name, text in zip(_CUTS, found, strict=True) if text is not None]
+    return settings | [s for s in shown if s.name not in settings]
+
+
+def _cuts_in(head: bytes, file: TableFile, delimiter: str | None, quote: str | None) -> Iterator[tuple[str, str]]:
+    """Delimiter and quote of each line that begins as a record of the table does."""
+    for line in re.finditer(rb"(?:^|[\r\n])([^\w\s]?)[IDU]\1", head):
+        own = line[1].decode("utf-8", "replace")
+        for n in range(1, 4):
+            given = head[line.end() : line.end() + n].decode("utf-8", "replace")
+            cut = Cut(given, own)
+            names = b"".join(written(t or "", cut) + given.encode() for t in (file.table, file.schema))
+            if delimiter in (None, given) and quote in (None, own) and head.startswith(names, line.end() + n):
+                yield given, own
 
 
 _CUTS = ("sink.csv.delimiter", "sink.csv.quote")
 
 
-def null_among(some: Sequence[Record], settings: Settings) -> str | None:
-    r"""The text for NULL, where records have only one that is neither quoted nor a number; else None.
+def by_null(some: Sequence[Record], settings: Settings) -> list[Settings]:
+    r"""The settings with each text that may be NULL, the likeliest first: those that some records leave open.
 
-    ``\N`` is TiCDC's default; without quotes nothing is certain. An unusual word has to occur twice: a
-    damaged record may have one.
+    Between quotes no text is NULL: it is the only bare word, and an unusual one has to occur twice, as a damaged record
+    may have one. Without quotes a bare ``\N`` is no text, which has its backslash twice; any other word can be both,
+    so the columns of numbers decide.
     """
-    cut, is_known = Cut.of(settings), "sink.csv.null" in settings
-    if is_known or not cut.quote:
-        return cut.null if is_known else None
+    cut = Cut.of(settings)
+    if "sink.csv.null" in settings:
+        return [settings]
     bare = (f.text for r in some for f in r[ALWAYS:] if r[0].text in _OPERATIONS and not f.quoted)
     words = Counter(t for t in bare if t not in _FLAGS and not _NUMBER.fullmatch(t))
-    usual = [w for w, n in words.items() if n > 1 or w.lower() in _NULLS]
-    return usual[0].decode("utf-8", "replace") if len(usual) == 1 else None
+    usual = [w for w, n in words.items() if w.lower() in _NULLS or (cut.quote and n > 1)]
+    likely = [w for w in usual if w == cut.null.encode()] if not cut.quote else usual if len(usual) == 1 else []
+    found = [settings | [Setting("sink.csv.null", w.decode("utf-8", "replace"), "bytes", "shown")] for w in usual]
+    return [found[usual.index(w)] for w in likely] or [settings, *([] if cut.quote else found)]
+
+
+def agree(some: Sequence[Record], placed: FieldsOfFile, cut: Cut) -> bool:
+    """Whether nearly all records can have these fields."""
+    first = ALWAYS + sum(placed.shape[:3])
+    whole = (r[first:] for r in some if len(r) == first + len(placed.columns))
+    n = sum(all(fits(f, c, cut, strict=False) for f, c in zip(r, placed.columns, strict=True)) for r in whole)
+    return 20 * n >= 19 * len(some)
 
 
 class BinaryTexts(NamedTuple):

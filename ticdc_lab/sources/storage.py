@@ -29,7 +29,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs.csv_fields import OPTIONAL, BinaryTexts, Flags, binary_texts
+from ticdc_lab.codecs.csv_fields import OPTIONAL, BinaryTexts, Flags, binary_texts, by_null
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
 from ticdc_lab.codecs.table_file import Cut
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
@@ -216,14 +216,23 @@ def files_at(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
             yield Refused(path, "unsafe-path", f"{path!r} does not lie below {folder.root!r}")
 
 
+_TOO_DEEP = (
+    "{path!r} has more folders than a table's files, and the folder has no file `metadata`: it lies above the one that "
+    "TiCDC's storage sink wrote to, or a name has a `/`, which is read only beside `metadata`"
+)
+
+
 def listed(found: Iterable[Listed | Refused], root: str, settings: Settings, *, by_path: bool = False) -> Listing:
     """The files of a folder with their places."""
     sizes: dict[str, int | None] = {}
     places: list[StoragePlace] = []
     refused: list[Refused] = []
-    dates = settings.value("sink.date-separator", "auto")
-    for file in found:
+    dates, files = settings.value("sink.date-separator", "auto"), [*found]
+    is_root = any(file.path == METADATA for file in files)
+    for file in files:
         place = place_of(file.path, date_separator=dates) if isinstance(file, Listed) else file
+        if isinstance(place, StoragePlace) and place.has_slash and not is_root:
+            place = Refused(place.path, "unknown-file", _TOO_DEEP.format(path=place.path))
         if isinstance(place, Refused) and place.error_class == "unknown-file" and _OF_TOOLS.search(place.path):
             continue
         if isinstance(place, Refused):
@@ -577,7 +586,10 @@ def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]])
     settings, guesses = reading.settings, list[str]()
     if null is not None and "sink.csv.null" not in settings:
         settings |= [Setting("sink.csv.null", null, "bytes", "shown", "the only bare word")]
-        guesses += [_NULL.format(null=null)] if null != Cut().null else []
+        said = _NULL if all(t["quote"] for t in told if t["null"] is not None) else _NULL_OR_TEXT
+        guesses += [said.format(null=null)] if null != Cut().null else []
+    elif doubts := sorted({word for t in told for word in t["doubts"]}):
+        guesses.append(_TEXT_OR_NULL.format(words=" and ".join(map(repr, doubts))))
     likely = next(iter(common)) if len(common) == 1 else None
     reading = replace(reading, settings=settings, likely=likely)
     if likely is not None and any(t["refused"] for t in told):
@@ -659,6 +671,14 @@ _NULL = (
     "NULL is read from the text {null!r}, the only one in csv files that is neither quoted nor a number. If it is "
     "another: --option csv.null=TEXT."
 )
+_NULL_OR_TEXT = (
+    "Texts in csv files have no quotes, so a text {null!r} looks like NULL, and both are read as NULL except in a key. "
+    "If NULL is another text: --option csv.null=TEXT."
+)
+_TEXT_OR_NULL = (
+    "Texts in csv files have no quotes, so {words} may be NULL or a text; it is read as a text. If it is NULL: "
+    "--option csv.null=TEXT."
+)
 _LEFT_OUT = (
     "Rows in csv files have no value of {which}: TiCDC writes no virtual generated column, and none that a column "
     "selector leaves out."
@@ -726,7 +746,7 @@ def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "rows": 0, "dated": 0, "flags": [], "null": None, "binary": BinaryTexts(), "lacks": "", "guess": "",
         "refused": "", "columns": [], "schema_path": row["schema_path"], "delimiter": None, "quote": None,
-        "output-field-header": None, "terminator": None,
+        "output-field-header": None, "terminator": None, "doubts": [],
     }  # fmt: skip
     try:
         data = spans(pa.array([reading.content(row)[:_BYTES_LOOKED_AT].removeprefix(BOM_UTF8)], pa.binary()))[0]
@@ -756,4 +776,5 @@ def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
         "quote": found.settings.value("sink.csv.quote"),
         "output-field-header": found.has_header,
         "terminator": found.terminator,
+        "doubts": [given.value("sink.csv.null") for given in by_null(found.some, found.settings)[1:]],
     }

@@ -75,6 +75,11 @@ class StoragePlace:
         return Stream(self.schema, self.table, "/".join(p for p in (self.partition, self.dispatcher) if p))
 
     @property
+    def has_slash(self) -> bool:
+        """Whether a name has a slash: then its folders are several, and the first one is taken for the schema's."""
+        return "/" in self.table
+
+    @property
     def version_key(self) -> tuple[str, str, int]:
         """What the data files of a table version and its schema file have in common."""
         return self.schema, self.table, self.version
@@ -105,16 +110,16 @@ def place_of(path: str, *, date_separator: str = "auto") -> StoragePlace | Refus
     if path == METADATA:
         return StoragePlace(path, "metadata")
     if folders and folders[-1] == "meta":
-        if (found := _SCHEMA_FILE.fullmatch(name)) and len(folders) in (2, 3):
-            table = folders[1] if len(folders) == 3 else ""
+        if (found := _SCHEMA_FILE.fullmatch(name)) and len(folders) > 1:
+            names = folders[0], "/".join(folders[1:-1])
             return _fitting(
-                StoragePlace(path, "schema", folders[0], table, int(found[1]), checksum=int(found[2]), extension="json")
+                StoragePlace(path, "schema", *names, int(found[1]), checksum=int(found[2]), extension="json")
             )
         if found := _INDEX_FILE.fullmatch(name):
             return _in_table(StoragePlace(path, "index", dispatcher=found[1] or ""), folders[:-1], date_separator)
-    elif name == _SCHEMA_BESIDE_DATA and len(folders) in (2, 3) and _is_version(folders[-1]):
-        table = folders[1] if len(folders) == 3 else ""
-        return _fitting(StoragePlace(path, "schema", folders[0], table, int(folders[-1]), extension="json"))
+    elif name == _SCHEMA_BESIDE_DATA and len(folders) > 1 and _is_version(folders[-1]):
+        names = folders[0], "/".join(folders[1:-1])
+        return _fitting(StoragePlace(path, "schema", *names, int(folders[-1]), extension="json"))
     elif found := _INDEX_FILE.fullmatch(name):
         return _in_table(StoragePlace(path, "index", dispatcher=found[1] or ""), folders, date_separator)
     elif found := _DATA_FILE.fullmatch(name):
@@ -132,17 +137,21 @@ def has_its_folders(path: str) -> bool:
 
 
 def _in_table(place: StoragePlace, folders: list[str], separator: str) -> StoragePlace | Refused:
-    """``schema/table/version[/partition][/date]``, or ``table id/version[/partition][/date]``."""
+    """``schema/table/version[/partition][/date]``, or ``table id/version[/partition][/date]``.
+
+    A ``/`` in a name makes more folders: then the version is the last number that is as large as a TSO.
+    """
     date = ""
     if len(folders) > 2 and _is_date(folders[-1], separator):
         *folders, date = folders
     by_id = len(folders) == 2 or (len(folders) == 3 and _is_version(folders[1]) and not _is_version(folders[2]))
-    names, numbers = (folders[:1], folders[1:]) if by_id else (folders[:2], folders[2:])
+    n = len(folders) - 2 + _is_version(folders[-1]) if len(folders) > 3 else 1 if by_id else 2
+    names, numbers = folders[:n], folders[n:]
     if not 1 <= len(numbers) <= 2 or not all(n.isascii() and n.isdigit() for n in numbers):
         return _unknown(place.path)
-    if by_id and not (names[0].isascii() and names[0].isdigit()):
+    if (by_id and not (names[0].isascii() and names[0].isdigit())) or (n > 2 and not _is_version(numbers[0])):
         return _unknown(place.path)
-    schema, table, version, partition = names[0], "".join(names[1:]), int(numbers[0]), "".join(numbers[1:])
+    schema, table, version, partition = names[0], "/".join(names[1:]), int(numbers[0]), "".join(numbers[1:])
     return _fitting(replace(place, schema=schema, table=table, version=version, partition=partition, date=date))
 
 
@@ -195,7 +204,7 @@ def roots_below(paths: Iterable[str]) -> list[str]:
         parts = path.split("/")
         for level in range(1, min(len(parts), _LEVELS + 1)):
             place = place_of("/".join(parts[level:]))
-            if isinstance(place, StoragePlace):
+            if isinstance(place, StoragePlace) and not place.has_slash:
                 kinds.setdefault("/".join(parts[:level]), set()).add(place.kind)
     marked = [root for root, found in kinds.items() if "metadata" in found and len(found) > 1]
     return sorted(marked or [root for root, found in kinds.items() if {"schema", "data"} <= found])

@@ -26,11 +26,12 @@ from ticdc_lab.codecs.csv_fields import (
     Record,
     RecordShape,
     UnknownFields,
+    agree,
+    by_null,
     choice_of,
     earlier_versions,
-    null_among,
+    header_of,
     place,
-    placed_by_header,
     settings_of_file,
     virtual_columns,
 )
@@ -62,6 +63,8 @@ MESSAGES_AT_ONCE = 2_500
 RECORDS_LOOKED_AT = 64
 """Records of a csv file from which its columns are detected, where their number does not decide."""
 _HEAD = 1 << 14
+_HEADER_MOST = 1 << 21
+"""Bytes of the longest header: 4,096 columns with names of 64 characters."""
 _VERSIONS_READ = 64
 
 Row = dict[str, Any]
@@ -291,8 +294,7 @@ class Reading:
 
         found = self.csv_file(row, data)
         placed, s, records = found.placed, found.settings, found.records
-        header = int(placed.shape.has_header) if isinstance(placed, FieldsOfFile) else int(found.has_header)
-        starts, ends = records.starts[header:].copy(), records.ends[header:].copy()
+        starts, ends = records.starts.copy(), records.ends.copy()
         if not isinstance(placed, FieldsOfFile) or found.file is None:
             return csv.Records(starts, ends, records.rest), placed
         binary = kernel.HEX if s.value("sink.csv.binary-encoding-method") == "hex" else kernel.BASE64
@@ -312,34 +314,36 @@ class Reading:
         from ticdc_lab.codecs import csv  # here: compiled code is not loaded before there are records
 
         file, s = self.definition(row), self.settings
-        if isinstance(file, TableFile):
-            s = settings_of_file(data[:_HEAD].tobytes(), file, s)
-        cut = Cut.of(s)
-        begins = csv.beginning_of(file, cut) if isinstance(file, TableFile) else None
-        terminator = csv.terminator_of(data, s, begins)
-        records = csv.find_records(data, quote=cut.quote, terminator=terminator)
-        if begins is not None:
-            records = csv.resynced(data, records, begins, quote=cut.quote, terminator=terminator)
-        head = csv.records_among(data, records, cut, most=1)
-        has_header = s.value("sink.csv.output-field-header") is not False and bool(head) and head[0][0].text == HEADER
+        is_header = data[: len(HEADER)].tobytes() == HEADER
+        has_header = is_header and s.value("sink.csv.output-field-header") is not False
+        raw, first = data[: _HEADER_MOST if has_header else _HEAD].tobytes(), 0
         if isinstance(file, Unreadable):
+            terminator = csv.terminator_of(data, s)
+            first = raw.find(terminator.encode()) + len(terminator) if has_header else 0
+            records = csv.find_records(data, quote=Cut.of(s).quote, terminator=terminator, start=first)
             return CsvFile(records, terminator, s, has_header, file, None, [])
-        first = int(has_header)
-        some = csv.records_among(data, records, cut, first=first, most=csv.FIRST_LOOKED_AT)
-        placed: FieldsOfFile | UnknownFields
+        s = settings_of_file(raw, file, s)
+        cut = Cut.of(s)
+        begins = csv.beginning_of(file, cut)
+        terminator = csv.terminator_of(data, s, begins)
+        placed: FieldsOfFile | UnknownFields | None = None
         if has_header:
-            placed = placed_by_header(head[0], file)
-        elif (usual := self._as_the_folder(some, file)) is not None and most is None:
-            return CsvFile(records, terminator, s, has_header, usual, file, some)
-        else:
-            placed = UnknownFields("", "")
-        some = csv.records_among(data, records, cut, first=first, most=most or RECORDS_LOOKED_AT)
-        if most is not None and (null := null_among(some, s)) is not None:
-            s |= [Setting("sink.csv.null", null, "bytes", "shown")] if "sink.csv.null" not in s else []
-        if not has_header:
-            path = row["schema_path"]
-            virtual, decided = self._virtual(path, file), self.decided.get(path, ())
-            placed = place(some, file, s, virtual=virtual, likely=self.likely, decided=decided)
+            placed, first = header_of(raw, file, cut, terminator)
+        records = csv.find_records(data, quote=cut.quote, terminator=terminator, start=first)
+        records = csv.resynced(data, records, begins, quote=cut.quote, terminator=terminator, first=first)
+        if placed is None:
+            some = csv.records_among(data, records, cut, most=csv.FIRST_LOOKED_AT)
+            if (usual := self._as_the_folder(some, file)) is not None and most is None:
+                return CsvFile(records, terminator, s, has_header, usual, file, some)
+        some = csv.records_among(data, records, cut, most=most or RECORDS_LOOKED_AT)
+        path, header = row["schema_path"], placed
+        virtual, decided = self._virtual(path, file) if header is None else frozenset(), self.decided.get(path, ())
+        found = [
+            (header or place(some, file, given, virtual=virtual, likely=self.likely, decided=decided), given)
+            for given in (by_null(some, s) if most is not None else [s])
+        ]
+        fitting = ((p, given) for p, given in found if isinstance(p, FieldsOfFile) and agree(some, p, Cut.of(given)))
+        placed, s = found[0] if len(found) == 1 else next(fitting, found[0])
         bad = (
             Unreadable(placed.error_class, placed.reason, placed.flags) if isinstance(placed, UnknownFields) else placed
         )

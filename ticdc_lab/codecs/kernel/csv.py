@@ -67,8 +67,9 @@ class CsvLayout(Arrays):
     """How a file's records look, and its table's columns. Text ``i`` of ``x`` is ``x[x_end[i]:x_end[i + 1]]``.
 
     ``given`` holds: the quote (-1 for none), whether commit_ts, is-update and a handle key are there; ``held`` what
-    fits each column's type (``MySQLType.holds``), ``quoted`` whether its values are texts that may be anything. Labels
-    of column ``j`` are those from ``first_label[j]`` to before ``first_label[j + 1]``.
+    fits each column's type (``MySQLType.holds``), ``quoted`` whether its values are texts that may be anything,
+    ``nullable`` whether the text for NULL means it there: without quotes it may be a key's own. Labels of column ``j``
+    are those from ``first_label[j]`` to before ``first_label[j + 1]``.
     """
 
     given: np.ndarray
@@ -83,6 +84,7 @@ class CsvLayout(Arrays):
     held: np.ndarray
     quoted: np.ndarray
     is_key: np.ndarray
+    nullable: np.ndarray
     labels: np.ndarray
     labels_end: np.ndarray
     first_label: np.ndarray
@@ -296,7 +298,7 @@ def _put_column(
     c, values = st.count[S.N_AFTER if image == S.AFTER else S.N_BEFORE], image + S.VALUES
     if given.held[j] == mysql_types.NO_MYSQL_TYPE:
         return fault_at(faults.NO_SUCH_TYPE, start)
-    if not form & QUOTED and _is(b, start, stop, given.null):
+    if given.nullable[j] and not form & QUOTED and _is(b, start, stop, given.null):
         put_null(st, values, c)
     elif given.quoted[j] and not form & QUOTED and given.given[Q_QUOTE] >= 0:
         return fault_at(UNQUOTED, start)
