@@ -394,7 +394,7 @@ def with_places(
 ) -> pd.DataFrame:
     """With ``place``, the file and the line of each finding of a storage folder; none of what is in no file."""
     own = [(int(p), int(o)) for p, o in findings[["partition", "offset"]].dropna().itertuples(index=False)]
-    words = asked({*own})
+    words = asked({*own}) if own else {}
     each = findings[["partition", "offset"]].itertuples(index=False)
     return findings.assign(place=[None if pd.isna(p) or pd.isna(o) else words.get((int(p), int(o))) for p, o in each])
 
