@@ -16,8 +16,8 @@ from urllib.parse import quote
 import pytest
 
 from ticdc_lab.sources import dumps
-from ticdc_lab.sources.dump_files import Assumed
 from ticdc_lab.sources.form_detection import form_of
+from ticdc_lab.sources.forms import Assumed
 from ticdc_lab.sources.refused_forms import converted_hint
 
 VALUES = [
@@ -41,7 +41,8 @@ def values_in(data: bytes, **options: str) -> list[Any]:
 
 def run(hint: str, folder: Path) -> tuple[bytes, dict[str, str]]:
     """What the command of a hint makes, and the options of the one that reads it."""
-    command, read = hint.partition(": ")[2].split("; ticdc-lab survey ")
+    command, read = re.split("(?:^|; )ticdc-lab survey ", hint.partition(": ")[2])
+    command = command or f"cp {read.split(' ')[0]} dump"
     if command.startswith("jq") and shutil.which("jq") is None:
         pytest.skip("no jq here")
     subprocess.run(["bash", "-c", command], cwd=folder, check=True)
@@ -106,6 +107,10 @@ PRETTY = json.dumps(VALUES[0], indent=2, ensure_ascii=False)
          "a printed table"),
         ("".join(f"2026-02-02 02:40:0{n} INFO c.e.L : topic=t, partition=0, offset={n}, value={t}\n"
                  for n, t in enumerate(TEXTS)), "behind other words"),
+        (each(lambda text: f"Partition: 0, Offset: 7\n{text}"), "lines of JSON between others"),
+        (each(lambda text: f"Value: {text}"), "lines with JSON in them"),
+        ("".join(f"t\t0\t{n}\t1770000000000\t\t{text}\n" for n, text in enumerate(TEXTS)), "what kcat -f prints"),
+        ("".join(f"0\t{n}\t{text}\n" for n, text in enumerate(TEXTS)) + "\\.\n", "what kcat -f prints"),
         ("".join(f"{1 + n % 2}> {text}\n" for n, text in enumerate(TEXTS)), "lines with JSON in them"),
     ],
 )  # fmt: skip
@@ -117,9 +122,17 @@ def test_the_command_of_a_hint_restores_what_a_page_or_a_tool_rewrote(
     hint = converted_hint(str(file))
     assert resembles in hint
     made, options = run(hint, tmp_path)
+    made = made.removesuffix(b"\\.\n")  # the end of a COPY of PostgreSQL
     found, plain = values_in(made, **options), "\u201c" in data
     wanted = [VALUES[0]] if resembles.startswith("blanks") or data.count("\u201cisDdl") == 1 else VALUES
     assert found == (json.loads(json.dumps(wanted).replace("\\\\", "")) if plain else wanted)
+
+
+def test_a_time_beside_a_value_is_the_header_of_csv() -> None:
+    """As CloudWatch and Kibana export it."""
+    rows = "".join('1770000000000,"{}"\n'.format(text.replace('"', '""')) for text in TEXTS)
+    for names in ("timestamp,message", '"@timestamp","message"'):
+        assert values_in(f"{names}\n{rows}".encode()) == VALUES
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
             "This CSV is one of Redpanda Console, which writes ; for each comma of a value: no value can be restored.",
             hint="Save the messages as JSON there, with raw data, or record the topic: ticdc-lab record kafka://HOST:PORT/TOPIC",
         )
-    is_placed = bool({"offset", "partition", "key"} & roles.keys()) or len(names) == 1
+    is_placed = bool({"offset", "partition", "key", "timestamp"} & roles.keys()) or len(names) == 1
     if "value" not in roles or first[:1] in "{[" or not is_placed:
         return None
     by_name = {name: role for role, name in roles.items()}

@@ -294,6 +294,8 @@ def _values(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None
     if 3 * sum(map(bool, map(is_ruled, filled))) >= len(filled):  # lines between objects
         return None
     if is_json(filled[0]) and filled[0][:1] == b"{":
+        if 3 * sum(line[:1] != b"{" for line in filled) > len(filled):  # lines of JSON between others
+            return None
         names = list(orjson.loads(filled[0]))
         return None if {"kind", "commit_ts"} <= set(names) else Form("values", "lines", null=b"null", lost=lost)
     texts = [orjson.loads(line) for line in filled if _is_text(line)]

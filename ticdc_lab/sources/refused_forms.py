@@ -158,7 +158,11 @@ def _python_list(file: str, head: bytes) -> str:
 def _yaml(file: str, head: bytes) -> str:
     lines = [line for line in head.decode("utf-8", "replace").split("\n")[:40] if line.strip() not in ("", "---")]
     names = [found[1] for line in lines if (found := re.match(r"\s*(?:- )?(\w+):(?: |$)", line))]
-    if len(names) < 3 or not any(role_of(name) == "value" for name in names) or re.search(rb"(?m)^\*{10,} \d", head):
+    if (
+        len(set(names)) < 3
+        or not any(role_of(name) == "value" for name in names)
+        or re.search(rb"(?m)^\*{10,} \d", head)
+    ):
         return ""
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_FROM_YAML)} < {file} > dump.jsonl"
     return f"It resembles YAML. Make JSON of it: {command}; ticdc-lab survey dump.jsonl"
