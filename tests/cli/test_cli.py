@@ -351,7 +351,7 @@ def test_audit_is_clean_where_nothing_moves(lab: Any, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_storage_sink_has_streams(lab: Any, tmp_path: Path) -> None:
-    """No sentence, finding or head of a table calls them partitions; the names of guarantees stay."""
+    """No sentence, finding or head of a table calls them partitions; findings name a line of a file."""
     folder = unpack(tmp_path) / "small_canal-json"
     longest = max(folder.glob("Fin_Ops/Ledger/**/CDC*.json"), key=lambda f: f.stat().st_size)
     rows = longest.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -359,7 +359,9 @@ def test_a_folder_of_the_storage_sink_has_streams(lab: Any, tmp_path: Path) -> N
     runs = (("audit",), ("audit", "--messages-of", "1"), ("watermarks",), ("survey",))
     said = {run: lab(run[0], str(folder), *run[1:], code=None).stdout for run in runs}
     assert {run: text for run, text in said.items() if re.search(r"\bpartitions?\b", text)} == {}
-    assert all(re.search(r"\bstreams?\b", text) for text in said.values())
+    in_lines = {run for run, text in said.items() if re.search(r"\.json line \d", text)}
+    assert in_lines == {*runs[:2]}
+    assert all(re.search(r"\bstreams?\b", said[run]) for run in runs[2:])
 
 
 def test_json_lists_the_pending_transactions(lab: Any, tmp_path: Path) -> None:

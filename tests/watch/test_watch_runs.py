@@ -245,7 +245,7 @@ def test_a_watch_of_its_own_process_does_without_pandas(tmp_path):
         "watch_commands._use_little_memory()\n"
         "from ticdc_lab.watch.starting import prepared\n"
         "prepared(sys.argv[1], sys.argv[2], once=True).run()\n"
-        "watch_commands._print_findings([])\n"
+        "watch_commands._print_findings([], sys.argv[2])\n"
         "assert 'pandas' not in sys.modules\n"
         "import pyarrow as pa\n"
         "assert pa.default_memory_pool().backend_name == 'system'\n"

@@ -89,6 +89,8 @@ def require_heap(heap: str, memory: int, whole: int) -> None:
         )
 
 
+GUARD = "memory"
+"""Name of the thread that looks: it holds no lock that a copy of the process needs."""
 _LOOKED_EVERY_S = 0.05
 _looked_at = 0.0
 
@@ -134,7 +136,7 @@ def guarded(end: Callable[[EngineError], None], root: Path = Path("/")) -> Itera
             elif found and used_up(root, share=40) is not None:
                 end(found[0])
 
-    thread = Thread(target=watch, name="memory", daemon=True)
+    thread = Thread(target=watch, name=GUARD, daemon=True)
     thread.start()
     try:
         yield lambda: next(iter(found), None)

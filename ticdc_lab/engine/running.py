@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ticdc_lab.engine.giving_up import given_up, still_wanted
+from ticdc_lab.engine.memory import GUARD
 from ticdc_lab.errors import TiCDCLabError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _STUCK_S = 60.0
 """So long a copy of this process may compute once its result is waited for."""
 _DIE_WITH_PARENT = 1
 _SHOWS = "progress"
+_APART = (_SHOWS, GUARD)
+"""Threads that do what a copy of this process never does."""
 _KNOWN_AFTER_S = 1.0
 _KNOWN_FROM = 0.03
 """The part that must be done before the rest is estimated."""
@@ -339,8 +342,8 @@ def may_fork(spark: SparkSession) -> bool:
     if sys.platform != "linux" or signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL:
         return False
     others = {t for t in threading.enumerate() if t is not threading.current_thread()}
-    show = {t for t in others if t.name == _SHOWS or type(t).__module__ == "rich.live"}  # what the copy never does
-    return others == show and not is_wanted(spark)
+    apart = {t for t in others if t.name in _APART or type(t).__module__ == "rich.live"}
+    return others == apart and not is_wanted(spark)
 
 
 @contextmanager

@@ -224,9 +224,11 @@ def _inside(file: str, head: bytes) -> str:
             waiting += [(f"{path or '.'}[{i if is_row else ''}]", of) for i, of in some]
         elif len(waiting) < 200 and isinstance(value, dict):
             waiting += [(f"{path}.{json.dumps(n)}", of) for n, of in value.items()]
+    text = top.get(roles_in(top).get("value", ""))
+    is_record = is_envelope([*top]) and isinstance(text, str)  # which is read as it is
     command = f"jq -rc {shlex.quote(values)} {file} > values.jsonl"
     what = "It resembles values inside of other objects"
-    return f"{what}: {command}; ticdc-lab survey values.jsonl" if values else ""
+    return f"{what}: {command}; ticdc-lab survey values.jsonl" if values and not is_record else ""
 
 
 _PLACES = ("topic", "partition", "offset")

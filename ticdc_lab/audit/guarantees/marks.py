@@ -322,7 +322,7 @@ def holes(log: Stated) -> Iterator[Hole]:
         n_deleted = _deleted_before(home, last + 1) - _deleted_before(home, first)
         for n, is_deleted in ((last - first + 1 - n_deleted, False), (n_deleted, True)):
             if len(at := np.flatnonzero(n)):
-                ends = int(first[at[0]]) - 1, int(last[at[-1]]) + 1
+                ends = int(first[at[0]]) - 1, int(last[at[0]]) + 1
                 low, high = ({"partition": home.partition, "offset": o, "commit_ts": None} for o in ends)
                 yield Hole(home, int(n.sum()), len(at), low, high, is_deleted)
 
