@@ -69,13 +69,16 @@ def log_marks(
 
 def promises_of(
     facts: LogFacts, events: Callable[[], DataFrame], *, protocol: str, sample: Sample | None = None,
-    settings: Settings = UNKNOWN, stretches: tuple[OffStretch, ...] | None = None,
+    settings: Settings = UNKNOWN, stretches: tuple[OffStretch, ...] | None = None, here: bool = False,
 ) -> DataFrame | pa.Table:  # fmt: skip
-    """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
+    """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed.
+
+    ``here``: this process needs them, so that they go nowhere.
+    """
     read = Promises.read(facts, protocol=protocol, settings=settings, stretches=stretches)
     told = pickle.dumps(read, protocol=5)
     known = pa.table({"promises": pa.array([told], pa.binary())})
-    if is_sent(known, lambda: events().sparkSession):
+    if here or is_sent(known, lambda: events().sparkSession):
         return known
     marks = log_marks(events(), protocol=protocol, sample=sample, known=facts, settings=settings, stretches=stretches)
     return marks.select("promises")

@@ -162,17 +162,21 @@ def audited(
     definitions = judged_definitions(facts, protocol, left_out)
     old_values = OldValues.read(facts, protocol=protocol, settings=settings)
 
-    def promised() -> DataFrame | pa.Table:
-        return promises_of(
-            facts, events, protocol=protocol, sample=sample, settings=settings, stretches=old_values.stretches
-        )
+    here = files is not None and not files.by_spark  # this process judges, and nothing is sent to an engine
 
-    promises = promised()
+    def promised(*, here: bool) -> DataFrame | pa.Table:
+        return promises_of(
+            facts, events, protocol=protocol, sample=sample, settings=settings, stretches=old_values.stretches,
+            here=here,
+        )  # fmt: skip
+
+    promises = promised(here=here)
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
         if files is None or files.by_spark or not isinstance(promises, pa.Table) or isinstance(causes, DataFrame):
+            sent = promised(here=False) if here else promises
             rows = rows_judged(
-                events(), names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, files=files
+                events(), names, sent, causes, max_per_guarantee, has_commit_ts=has_commit_ts, files=files
             )
             return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
         judge = _judge(names, explained=causes is not None, most=max_per_guarantee)
@@ -187,9 +191,10 @@ def audited(
     explained = causes() if moves and are_explained(protocol) else None
     rows = judged_rows(of_rows, explained)
     if pc.any(pc.equal(rows["guarantee"], UNDECIDED)).as_py():
-        found_at = _stretches(events(), promises, extent_of(facts), has_commit_ts=has_commit_ts, files=files)
+        sent = promised(here=False)
+        found_at = _stretches(events(), sent, extent_of(facts), has_commit_ts=has_commit_ts, files=files)
         old_values = replace(old_values, stretches=found_at)
-        promises = promised()
+        promises = promised(here=here)
         others = pc.is_in(rows["guarantee"], pa.array([UNDECIDED, CHAIN]))
         rows = pa.concat_tables([rows.filter(pc.invert(others)), judged_rows([CHAIN], explained)])
     elif old_values.mixed and "before_hash" in events().columns:
