@@ -222,7 +222,7 @@ def _of_etcd(found: dict[str, Any], name: str) -> dict[str, Any]:
     """The changefeed in what ``etcdctl get -w json`` prints, with keys and values in base64; else what was found."""
     if not isinstance(pairs := found.get("kvs"), list):
         return found
-    some = {b64decode(of["key"]).decode(): b64decode(of.get("value", "")).decode() for of in pairs}
+    some = {b64decode(of.get("key", "")).decode(): b64decode(of.get("value", "")).decode() for of in pairs}
     infos = [value for key, value in some.items() if "/changefeed/info/" in key]
     if len(infos) > 1:
         raise _several(name)
