@@ -164,21 +164,23 @@ def audited(
 
     here = files is not None and not files.by_spark  # this process judges, and nothing is sent to an engine
 
-    def promised(*, here: bool) -> DataFrame | pa.Table:
+    def promised(here: bool = here) -> DataFrame | pa.Table:
         return promises_of(
             facts, events, protocol=protocol, sample=sample, settings=settings, stretches=old_values.stretches,
             here=here,
         )  # fmt: skip
 
-    promises = promised(here=here)
+    promises = promised()
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
-        if files is None or files.by_spark or not isinstance(promises, pa.Table) or isinstance(causes, DataFrame):
+        if not here or isinstance(causes, DataFrame):
             sent = promised(here=False) if here else promises
             rows = rows_judged(
                 events(), names, sent, causes, max_per_guarantee, has_commit_ts=has_commit_ts, files=files
             )
             return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
+        assert files is not None
+        assert isinstance(promises, pa.Table)
         judge = _judge(names, explained=causes is not None, most=max_per_guarantee)
         beside = promises if causes is None else pa.concat_tables([promises, causes], promote_options="default")
         each = judged_here(files, judge, FOUND, beside=beside, has_commit_ts=has_commit_ts, kept=few(max_per_guarantee))
@@ -194,7 +196,7 @@ def audited(
         sent = promised(here=False)
         found_at = _stretches(events(), sent, extent_of(facts), has_commit_ts=has_commit_ts, files=files)
         old_values = replace(old_values, stretches=found_at)
-        promises = promised(here=here)
+        promises = promised()
         others = pc.is_in(rows["guarantee"], pa.array([UNDECIDED, CHAIN]))
         rows = pa.concat_tables([rows.filter(pc.invert(others)), judged_rows([CHAIN], explained)])
     elif old_values.mixed and "before_hash" in events().columns:

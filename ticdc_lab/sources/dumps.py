@@ -235,6 +235,10 @@ def _without_runs(chunks: Iterator[bytes], fault: list[str], line: int) -> Itera
     A crash leaves them for a part of a file that was not written. Each place is added to ``fault``.
     """
     held, zeros = b"", 0
+
+    def note() -> None:
+        fault.append(f"line {line:,}: {zeros:,} bytes in its middle are zero, as after a crash")
+
     for chunk in chunks:
         text, held = held + chunk, b""
         while text:
@@ -244,7 +248,7 @@ def _without_runs(chunks: Iterator[bytes], fault: list[str], line: int) -> Itera
                 end = rest.find(b"\n")
                 text = rest[end:] if end >= 0 else b""
                 if end >= 0:
-                    fault.append(f"line {line:,}: {zeros:,} bytes in its middle are zero, as after a crash")
+                    note()
                     zeros = 0
                 continue
             if run := _RUN.search(text):
@@ -259,7 +263,7 @@ def _without_runs(chunks: Iterator[bytes], fault: list[str], line: int) -> Itera
             break
     yield held
     if zeros:
-        fault.append(f"line {line:,}: {zeros:,} bytes in its middle are zero, as after a crash")
+        note()
 
 
 def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[bytes]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-RECORD = "Record the topic: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
+_RECORD = "ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
+RECORD = f"Record the topic: {_RECORD}"
 _NAMED: Sequence[tuple[str, str]] = (
     (
         r"(?m)^[^{\n]{0,200}\[\d{4}/\d\d/\d\d [\d:.]+ [+-]\d\d:\d\d\] \[[A-Z]+\] \[[\w.-]+\.rs:",
@@ -24,13 +25,13 @@ _NAMED: Sequence[tuple[str, str]] = (
     (
         r"<[\w.]*Message object at 0x|\[B@[0-9a-f]{5,}",
         "A program printed where messages lie in memory, not what they contain. Print topic(), partition(), offset(), "
-        f"key() and value(). Or record the topic: {RECORD.partition(': ')[2]}",
+        f"key() and value(). Or record the topic: {_RECORD}",
     ),
     (
         r"(?m)(?:^|[=:>\]] ?)(?:\{\w+=[^{}\n]*, ?\w+=|map\[\w+:[^\n]*\b\w+:|\{ \w+: [^\n]*, \w+: )|^\{\n +\w+: ",
         "A program printed an object of its own (a Map of Java, a map of Go, an object of JavaScript), without the "
         f"quotes of JSON, so values cannot be restored. Print the text of the value. Or record the topic: "
-        f"{RECORD.partition(': ')[2]}",
+        f"{_RECORD}",
     ),
     (
         r"(?m)^(?:[\w:]+> )?[+-][IUD]\[|^\| [+-][IUD] \|",
@@ -61,7 +62,7 @@ _NAMED: Sequence[tuple[str, str]] = (
     (
         r'(?m)^\{"[upd]":\{"[^"]*":\{"t":\d|\{\\?"ts\\?": ?\d{17,19}, ?(?:\\?"scm\\?"|\\?"t\\?": ?3)',
         "It resembles values of open-protocol without their keys, or both as text without their lengths. Read the "
-        f"bytes: {RECORD.partition(': ')[2]}",
+        f"bytes: {_RECORD}",
     ),
     (
         r'(?m)^[\[{].*"(?:sink[_-]uri|checkpoint[_-]tso?|task[_-]status|is[_-]owner|resolved[_-]ts|summary|kvs)"\s*:'
