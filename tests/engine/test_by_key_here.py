@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +12,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_lab.engine import shuffle
-from ticdc_lab.engine.shuffle import Batches, MadeByWorkers, by_key_here
+from ticdc_lab.codecs.kernel.chains import ChangesInTurn, RowsSoFar, follow
+from ticdc_lab.engine import parallelism, shuffle
+from ticdc_lab.engine.giving_up import given_up
+from ticdc_lab.engine.shuffle import Batches, MadeByWorkers, by_key_here, by_threads
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.arrays import Ints
 
 FORM = pa.schema([("key", pa.int64()), ("at", pa.int64()), ("note", pa.int64())])
 
@@ -72,3 +76,47 @@ def test_a_full_disk_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pa.ipc, "new_file", full)
     with pytest.raises(SourceError, match="No space is left on the device where"):
         grouped(rows_of(spark), [], [])
+
+
+def test_an_interrupt_begins_no_other_part(spark: SparkSession) -> None:
+    """One part fails while others are read and more wait: those end with their first batch, and these never begin."""
+    begun = list[int]()
+
+    def part(i: int) -> Batches:
+        if not i:
+            raise KeyboardInterrupt
+        begun.append(i)
+        over = given_up()
+        assert over is not None
+        assert over.wait(60)
+        yield pa.RecordBatch.from_pylist([], FORM)
+        pytest.fail("its first batch was wanted")
+
+    with pytest.raises(KeyboardInterrupt):
+        by_threads(spark, [partial(part, i) for i in range(50)], lambda batches: batches, FORM)
+    assert len(begun) <= parallelism(spark)
+
+
+def longest_run(rows: Ints) -> int:
+    """How many full slots follow each other at most in the table that :func:`follow` fills."""
+    no, bits = np.zeros(len(rows), np.int64), np.zeros(0, np.uint8)
+    c = ChangesInTurn(
+        row_id=rows, place=no, commit_ts=no, offset=no, seq_flags=no, before=no, has_before=bits, after=no,
+        has_after=bits, odd=np.zeros(len(rows), np.uint8),
+    )  # fmt: skip
+    x = RowsSoFar.of(len(rows), np.zeros(1, np.int64), np.zeros((2, 1), np.uint8), np.zeros((2, 1), np.int64))
+    assert follow(c, x, 0, 1) == 0
+    return int(np.diff(np.flatnonzero(x.slot < 0), prepend=-1, append=len(x.slot)).max()) - 1
+
+
+@pytest.mark.parametrize("buckets", [4, 10, 64, 100])
+def test_a_bucket_fills_all_of_a_table(buckets: int) -> None:
+    """Rows of one bucket are spread over the slots of the table that follows them: no long run of slots is full.
+
+    If both took them from the same bits, 4 buckets would make runs of tens of thousands, each searched slot by slot.
+    """
+    n = 1 << 15
+    keys = pa.array(np.random.default_rng(51).integers(-(1 << 63), (1 << 63) - 1, n * buckets))
+    held = [pa.record_batch([keys], names=["key"])]
+    (own,) = (rows["key"].to_numpy() for i, rows in shuffle._apart(held, "key", buckets) if i == buckets - 1)
+    assert longest_run(own) < 200

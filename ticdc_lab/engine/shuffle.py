@@ -109,6 +109,7 @@ def by_threads(
     over = Event()
 
     def wanted(rows: Batches) -> Batches:
+        still_wanted()  # the first batch of a bucket is made of all its rows
         for batch in rows:
             still_wanted()
             require_memory_left()
@@ -123,7 +124,8 @@ def by_threads(
         try:
             return pa.Table.from_batches(chain.from_iterable(m.result() for m in made), form)
         finally:
-            over.set()  # one that fails, or an interrupt, ends the others
+            over.set()  # one that fails, or an interrupt, ends the others, and those that wait do not begin
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def dealt_out(frame: DataFrame, n: int) -> list[Callable[[], Batches]]:
@@ -391,6 +393,7 @@ def _bucket_of_files(
     """Rows of a bucket in order, which :func:`_laid_apart` wrote."""
     own, found = laid.filter(pc.equal(laid[_BUCKET], bucket)), list[pa.RecordBatch]()
     for file, at in groupby(zip(*own.select(["file", "batch"]).to_pydict().values(), strict=True), lambda p: p[0]):
+        still_wanted()
         with pa.OSFile(file) as opened:
             written = pa.ipc.open_file(opened)
             found += [written.get_batch(i) for _, i in at]
@@ -451,6 +454,17 @@ def bucket_of(key: pa.Array | pa.ChunkedArray, buckets: int) -> npt.NDArray[np.u
     return bucket  # of 16 bits, which a stable sort counts
 
 
+def _by_highest_bits(key: pa.ChunkedArray, buckets: int) -> npt.NDArray[np.uint16]:
+    """:func:`bucket_of` from other bits than a kernel's table takes a key's slot from: a bucket fills all of the table.
+
+    With a multiple of four buckets ``bucket_of`` leads all keys of a bucket to a quarter of the slots, and most are
+    searched one by one. A watch names its files by ``bucket_of``.
+    """
+    mixed = key.to_numpy().view(np.uint64) * _MIX
+    bucket: npt.NDArray[np.uint16] = ((mixed >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.uint16)
+    return bucket
+
+
 def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordBatch:
     """Rows in Arrow's form, a bucket as one value."""
     sink, at, filled = pa.BufferOutputStream(), [0], list[int]()
@@ -467,7 +481,7 @@ def _apart(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> Iterator[t
     """Rows of each bucket that has any."""
     rows = pa.Table.from_batches(held).combine_chunks()
     assert not rows[key].null_count, f"{key} has nulls, which have no hash"
-    bucket = bucket_of(rows[key], buckets)
+    bucket = _by_highest_bits(rows[key], buckets)
     (whole,) = rows.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks().to_batches()
     n = np.bincount(bucket, minlength=buckets)
     ends = np.cumsum(n).tolist()
