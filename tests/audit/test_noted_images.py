@@ -22,6 +22,7 @@ from ticdc_lab.codecs.decode import decode_batch
 from ticdc_lab.codecs.decoded import NOTED
 from ticdc_lab.codecs.kernel.noted import Noted
 from ticdc_lab.engine import sessions
+from ticdc_lab.engine.running import beside
 from ticdc_lab.events.arrays import lie_in
 from ticdc_lab.sources import stored
 
@@ -174,5 +175,23 @@ def test_a_topic_of_a_broker_is_noted_as_its_recording(tmp_path: Path, monkeypat
                 found.append(of_findings(made)["findings"])
         assert "values_fit_their_columns" in {*found[0]["guarantee"]}
         pd.testing.assert_frame_equal(*found)
+    finally:
+        later.stop()
+
+
+def test_a_copy_of_the_process_decodes_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report asks two questions at once, each in its process: both may decode what was not written again."""
+    monkeypatch.setattr(choice, "compiled", lambda *_: True)
+    monkeypatch.setattr(choice, "expect", lambda *_: True)
+    batch = torture.messages(LOGS["canal-json"], lambda raw: changed(raw).replace(b"UNIQUE ", b"       "))
+    pq.write_table(pa.Table.from_batches([batch]), tmp_path / "topic.parquet")
+    later = sessions.Later(2, {})
+    try:
+        log = load(later, str(tmp_path / "topic.parquet"), protocol="canal-json")
+        again = log.materialise(str(tmp_path / "log"), in_full=False)._again
+        assert again is not None
+        with beside(lambda: again.whole(False).events) as of_the_copy:
+            n = of_the_copy()
+            assert again.whole(False).events == n > 0
     finally:
         later.stop()

@@ -599,7 +599,9 @@ class ChangeLog:
             with lock:
                 if found := made.get(True) or made.get(with_images and images):
                     return found
-                beside = Path(f"{folder}_{'whole' if with_images and images else 'without_images'}")
+                # a copy of this process may decode it, too (`engine.running.beside`)
+                kind = "whole" if with_images and images else "without_images"
+                beside = Path(f"{folder}_{kind}_{os.getpid()}")
                 with engine_errors(), self.reading(), room_for(beside), source.files_are_there():
                     source.require_unchanged(stamps)
                     found = self._by_workers(beside, with_images and images)
