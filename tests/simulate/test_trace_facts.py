@@ -16,7 +16,18 @@ from ticdc_lab.simulate.arrows import arrows, shortly
 from ticdc_lab.simulate.ddl_service.progress import job_progress
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
-from ticdc_lab.simulate.ledger import coverage, dropped, gaps, moments, natural, overlaps, owned_at, owners, stretches
+from ticdc_lab.simulate.ledger import (
+    changes,
+    coverage,
+    dropped,
+    gaps,
+    moments,
+    natural,
+    overlaps,
+    owned_at,
+    owners,
+    stretches,
+)
 from ticdc_lab.simulate.ledger import troubles as befallen
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler.capture import Stick
@@ -286,6 +297,31 @@ def test_a_ddl_job_waits_for_an_owner_where_none_can_work() -> None:
     progress = job_progress(played.trace, cluster="cluster1")
     assert progress is not None and progress.waits["until_us"].iloc[1] == 3_000_000
     assert set(progress.waits["server"]) == {"cluster1/tidb-1", "cluster1/tidb-2"}
+
+
+def test_a_ddl_job_waits_for_an_owner_that_is_cut_off_its_store() -> None:
+    """It cannot read the job, and is the owner until its session ends: then there is none."""
+    text = (
+        "model: ddl-service\nuntil: 12s\ncluster: {workers: 1, clusters: 1}\nevents:\n"
+        '  - {at: 2s, partition: [ddl-service-node-1], from: ["tikv://cluster1:2379"], for: 3s}\n'
+        "  - {at: 3s, ddl: cluster1/tidb-1, job: add index, table: orders, element: by_day, rows: 200}\n"
+    )
+    service = scenario_from_text(text)
+    played = service.model.play(service, level="changes")
+    said = {at_s: [w.text for w in played.whys(round(at_s * 1e6))] for at_s in (2.5, 4)}
+    assert said[2.5] == ["nothing holds it."]
+    assert said[4] == ["the owner ddl-service-node-1 cannot reach tikv://cluster1:2379, since 3.001097s."]
+
+
+@pytest.mark.parametrize("name", ["coordinator", "ddl-barrier", "rolling-restart"])
+def test_nothing_holds_a_checkpoint_while_it_moves(name: str) -> None:
+    """A report reaches back to when its cause began, but not over a move of the checkpoint."""
+    path = Path(__file__).resolve().parents[2] / f"data/scenarios/scheduler/{name}.yaml"
+    read = read_scenario(str(path))
+    trace = read.model.play(read, level="changes").trace
+    moves = changes(trace, "global-checkpoint")["time_us"]
+    held = holders(trace)
+    assert len(held) and not [(h.answer, at) for h in held.itertuples() for at in moves if h.since_us < at < h.until_us]
 
 
 def test_without_an_owner_the_capture_that_was_it_holds_the_checkpoint() -> None:

@@ -54,8 +54,8 @@ def holders(trace: pa.Table, *, of: str = "", until_us: int | None = None) -> pd
     pd.DataFrame
         ``since_us``, ``until_us``, ``since_step``, ``until_step``, ``kind`` (of :data:`KINDS`), ``name`` (``table 7``,
         ``capture-2``, ``the barrier``; empty for what has none), ``holds_since_us`` and ``answer``, the owner's
-        sentence. A stretch begins when by the owner and ends where it gives another cause or none, where the
-        global checkpoint moves, and where another capture is the owner. Where there is no owner that could report, or
+        sentence. A stretch begins when by the owner, at the earliest where the global checkpoint moved last, and ends
+        where it gives another cause or none, where the checkpoint moves, and where another capture is the owner. Where there is no owner that could report, or
         it is paused, that is the cause.
     """
     last = (trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if len(trace) else (0, 0)
@@ -98,15 +98,16 @@ def jobs_sent(trace: pa.Table) -> list[str]:
 
 
 def _unowned(trace: pa.Table, job: str, first: tuple[int, int], last: tuple[int, int]) -> list[Stretch]:
-    """Stretches of a job's life in which its cluster has no DDL owner, or the owner is paused."""
+    """Stretches of a job's life in which its cluster has no DDL owner, or the owner is paused or cut off its store."""
     cluster, _, number = job.removeprefix(JOB).partition("/")
     sent, ended = first, last
-    at = {n: trace[n] for n in ("time_us", "step", "node", "kind", "subject", "after")}
+    at = {n: trace[n] for n in ("time_us", "step", "node", "kind", "peer", "subject", "after")}
+    store = store_of(cluster)
     record = pc.is_in(at["subject"], pa.array([f"{JOBS}{number}", f"{HISTORY}{number}"]))
-    mine = pc.and_(pc.equal(at["node"], store_of(cluster)), record)
+    mine = pc.and_(pc.equal(at["node"], store), record)
     about = pc.or_(pc.fill_null(pc.equal(at["subject"], f"ddl-owner:{cluster}"), False), pc.fill_null(mine, False))
-    keep = pc.or_(about, pc.is_in(at["kind"], pa.array(["crashed", "paused", "resumed"])))
-    owning, paused, free, found = dict[str, str](), set[str](), None, list[Stretch]()
+    keep = pc.or_(about, pc.is_in(at["kind"], pa.array(["crashed", "paused", "resumed", "parted", "healed"])))
+    owning, paused, apart, free, found = dict[str, str](), set[str](), set[str](), None, list[Stretch]()
     for r in [*trace.filter(keep).select(list(at)).to_pylist(), None]:
         now = last if r is None else (r["time_us"], r["step"])
         if r is not None and r["kind"] == "changed" and r["subject"].startswith("ddl-owner:"):
@@ -117,25 +118,30 @@ def _unowned(trace: pa.Table, job: str, first: tuple[int, int], last: tuple[int,
             ended = now if r["subject"].startswith(HISTORY) else ended
         elif r is not None and r["kind"] == "crashed":
             owning.pop(r["node"], None)
+        elif r is not None and r["kind"] in ("parted", "healed"):
+            others = {r["node"], r["peer"]} - {store} if store in (r["node"], r["peer"]) else set()
+            apart = apart | others if r["kind"] == "parted" else apart - others
         elif r is not None:
             (paused.add if r["kind"] == "paused" else paused.discard)(r["node"])
-        able = sorted(owning.keys() - paused)
-        asleep = node_of(min(owning)) if owning and not able else ""
-        if free is not None and (able or r is None or asleep != free[1]):
+        able, why, who = sorted(owning.keys() - paused - apart), "", ""
+        if not able:
+            who = node_of(min(owning)) if owning else ""
+            asleep = "is paused" if owning and min(owning) in paused else f"cannot reach {store}"
+            why = f"the owner {who} {asleep}" if owning else f"the DDL of {cluster} has no owner"
+        if free is not None and (r is None or why != free[1]):
             since, until = max(free[0], sent), min(now, ended)
-            what = f"the owner {free[1]} is paused" if free[1] else f"the DDL of {cluster} has no owner"
             if since[0] < until[0]:
-                found.append(Stretch(since[0], until[0], since[1], until[1], OTHER, free[1], since[0], what))
+                found.append(Stretch(since[0], until[0], since[1], until[1], OTHER, free[2], since[0], free[1]))
             free = None
-        if not able and free is None:
-            free = now, asleep
+        if why and free is None:
+            free = now, why, who
     return found
 
 
 def _said(trace: pa.Table, last: tuple[int, int]) -> list[Stretch]:
     """Reports of owners."""
-    told = changes(trace, "stuck")
-    ends = [f.assign(after=None) for f in (changes(trace, "global-checkpoint"), elections(trace))]
+    told, moved = changes(trace, "stuck"), changes(trace, "global-checkpoint")
+    ends = [f.assign(after=None) for f in (moved, elections(trace))]
     rows = pd.concat([told, *ends], ignore_index=True).sort_values("order", kind="stable")
     until = [*zip(rows["time_us"], rows["step"], strict=True), last][1:]
     out: list[Stretch] = []
@@ -148,7 +154,8 @@ def _said(trace: pa.Table, last: tuple[int, int]) -> list[Stretch]:
         kind, name = row.reason["kind"], row.reason["name"]
         since_us = row.reason["since_us"]
         name = {TABLE: f"table {name}", BARRIER: "the barrier"}.get(kind, name)
-        begin_us = min(row.time_us, since_us)
+        before = moved["time_us"][moved["order"] < row.order]  # while the checkpoint moves nothing holds it
+        begin_us = max(min(row.time_us, since_us), int(before.max()) if len(before) else 0)
         out.append(Stretch(begin_us, until_us, row.step, until_step, kind, name, since_us, row.after))
     return out
 

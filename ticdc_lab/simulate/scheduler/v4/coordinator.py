@@ -280,7 +280,8 @@ def _moved(state: V4CoordinatorState, to: Address, because: str, at_us: int) -> 
         return _said(state, f"maintainer to {to}: {why_not}", Decided("maintainer", None, why_not))
     move, changefeed, outputs = begun(state.changefeed, to, _next_epoch(state))
     decided = Decided("maintainer", to, because)
-    return replace(state, move=move, changefeed=changefeed, sent_us=None, said=""), [decided, *outputs]
+    state = replace(state, move=move, changefeed=changefeed, since_us=at_us, sent_us=None, said="")
+    return state, [decided, *outputs]
 
 
 def _next_epoch(state: V4CoordinatorState) -> int:
