@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Sequence
 
@@ -31,6 +32,21 @@ def percent(part: float, whole: float = 1) -> str:
     if share < 1 or 99 < share < 100:
         return "under 1 %" if share < 1 else "over 99 %"
     return f"{share:.0f} %"
+
+
+def rounded(value: float, digits: int = 3) -> str:
+    """A number with so many digits as people read it: no exponent, and no digit before the point is lost.
+
+    Examples
+    --------
+    >>> rounded(7184.4), rounded(0.30000001), rounded(0.0000123), rounded(-2, 4), rounded(1234567.8, 6)
+    ('7,184', '0.3', '0.0000123', '-2', '1,234,568')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:,.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    shown = f"{value:,.{decimals}f}"
+    return shown.rstrip("0").rstrip(".") if decimals else shown
 
 
 def lane_of(of_storage: bool) -> str:

@@ -678,6 +678,11 @@ def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_b
     other = log.rules().frame.assign(rule="columns:nothing")
     limits = answers.what_if(with_recorded(log.measured, other), partitions=4, rules=other).limits
     assert any(limit.startswith("No row shows the log as recorded: ") for limit in limits)
+    rules = log.rules().frame
+    guessed = rules.assign(n_explained=rules["n_rows"] // 3)
+    poor = answers.what_if(with_recorded(log.measured, guessed), partitions=4, rules=guessed)
+    assert "as recorded" not in {*poor.frame["strategy"]}, "a rule that explains a third of the rows shows nothing"
+    assert any("no rule that was tried explains the rows of" in limit for limit in poor.limits)
 
 
 def test_every_guarantee_says_what_to_do_next() -> None:

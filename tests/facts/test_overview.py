@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from test_kernels import random_log, table
 
+from ticdc_lab import figures
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.events.tso import compose, physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.laggards import values_of
 from ticdc_lab.facts.overview import (
@@ -53,25 +54,44 @@ def test_a_statement_is_listed_once_with_its_partitions() -> None:
 
 @pytest.mark.parametrize("most", [4, 500])
 def test_steps_are_the_places_of_values_in_the_topic(most: int) -> None:
-    """Each value has its place, or shares it with its neighbours where there are too many."""
+    """Each that is drawn has its place among all values, and every partition stands where it had got up to it."""
     found = steps_of(values_of(FACTS), most=most).to_pylist()
     for topic in {e["topic"] for e in LOG}:
         marks = [e for e in LOG if e["topic"] == topic and e["kind"] == "watermark"]
         values = sorted({e["commit_ts"] for e in marks})
-        n = len(values)
-        step = {v: -(-(i + 1) * min(n, most) // n) for i, v in enumerate(values)}
-        top: dict[int, int] = {}
-        for v in values:
-            top[step[v]] = v
-        own: dict[tuple[int, int], int] = {}
-        for e in marks:
-            at = (step[e["commit_ts"]], e["partition"])
-            own[at] = max(own.get(at, 0), e["commit_ts"])
         got = [s for s in found if s["topic"] == topic]
-        assert [((s["step"], s["partition"]), s["resolved_ts"], s["step_ts"]) for s in got] == [
-            (at, ts, top[at[0]]) for at, ts in sorted(own.items())
-        ]
-        assert {s["steps_total"] for s in got} <= {n}
+        steps = sorted({s["step"] for s in got})
+        assert {s["steps_total"] for s in got} <= {len(values)}
+        assert steps == [*range(1, len(values) + 1)] if len(values) <= most else {1, len(values)} <= {*steps}
+        want = {}
+        for step in steps:
+            for e in marks:
+                if e["commit_ts"] <= values[step - 1]:
+                    at = (step, e["partition"])
+                    want[at] = max(want.get(at, 0), e["commit_ts"])
+        assert {(s["step"], s["partition"]): s["resolved_ts"] for s in got} == want
+        assert all(s["step_ts"] == values[s["step"] - 1] for s in got)
+
+
+def test_steps_that_are_chosen_hide_no_laggard_and_no_gap() -> None:
+    """Of 6,000 steps some dozens are drawn, among them the only one at which a partition lags, and the longest gap."""
+
+    def of(n: int) -> int:
+        return compose(1_700_000_000_000 + 1000 * n + 7000 * (n > 4_321))
+
+    marks = [{"kind": "watermark", "topic": "t", "partition": p, "offset": n, "seq": 0, "commit_ts": of(n)}
+             for n in range(6_000) for p in range(3) if (n, p) != (3_333, 1)]  # fmt: skip
+    found = steps_of(values_of(LogFacts.of(table(marks))), most=60).to_pandas()
+    assert found["step"].nunique() <= 64 and {*found["steps_total"]} == {6_000}
+    late = found[found["resolved_ts"] < found["step_ts"]]
+    assert [*late[["partition", "step", "resolved_ts"]].itertuples(index=False, name=None)] == [(1, 3_334, of(3_332))]
+    partitions = found[["topic", "partition"]].drop_duplicates()
+    ladder, lag = figures.watermark_ladder(found, partitions=partitions), figures.lag(found, partitions=partitions)
+    assert ladder.finding == "Partition 1 holds the minimum for under 1 % of the steps, at most 1 s behind"
+    assert lag.finding.startswith("The largest lag is 1 s, of partition 1, at ")
+    all_alike = found[found["partition"] != 1]
+    none = figures.lag(all_alike, partitions=partitions[partitions["partition"] != 1])
+    assert "all 6,000 watermarks of the topic; the longest gap between two is 8 s" in none.layout.meta["note"]
 
 
 def test_load_counts_rows_over_time() -> None:
@@ -83,7 +103,9 @@ def test_load_counts_rows_over_time() -> None:
         got = load.over_time(what).to_pylist()
         want = Counter((*[e[b] for b in by], int((physical_ms(e["commit_ts"]) - low) / width)) for e in DATED)
         assert {(*[g[b] for b in by], g["bucket"]): g["n"] for g in got} == want
-        assert {g["lanes_total"] for g in got} == {len({tuple(e[b] for b in by) for e in ROWS})}
+        among = LOG if what == "home" else ROWS
+        assert {g["lanes_total"] for g in got} == {len({tuple(e[b] for b in by) for e in among})}
+        assert {g["rows_total"] for g in got} == {len(DATED)}
         assert all(g["from_ms"] == low + int(g["bucket"] * width) for g in got)
 
 

@@ -306,6 +306,34 @@ def test_load_says_how_uneven_it_is() -> None:
     assert fig.data[1].insidetextanchor == "start", "the line of the mean crosses no number"
 
 
+def test_load_counts_lanes_that_are_not_drawn() -> None:
+    """A share is of all rows, a mean of all lanes; partitions without a row are no other ones with fewer rows."""
+    two = load_frame([("t", 0, 0, 30), ("t", 1, 0, 30)], ["topic", "partition"])
+    idle = figures.partition_load(two.assign(lanes_total=64, rows_total=60, unevenness=0.97))
+    assert title(idle).startswith("Partition 0 takes 50 % of the rows, as 1 other does, 32.00 times the mean; uneven")
+    assert idle.layout.meta["note"].endswith("62 partitions without a row are not drawn; the mean counts all.")
+    heavy = figures.partition_load(two.assign(lanes_total=4, rows_total=120, unevenness=0.0))
+    assert title(heavy).startswith("Partition 0 takes 25 % of the rows, as others do, 1.00 times the mean; uneven")
+    assert heavy.layout.meta["note"].endswith("A column is 1 s. 2 partitions with fewer rows are not drawn; the mean "
+                                              "counts all.")  # fmt: skip
+    cut = figures.partition_load(two.assign(lanes_total=4))
+    assert title(cut) == "Partition 0 takes 50 % of the rows of the 2 partitions drawn, as 1 other does, 1.00 times " \
+                         "the mean"  # fmt: skip
+
+
+def test_a_partition_that_begins_late_has_no_lag_before() -> None:
+    """Not 0 s: what it had not stated is not known. Equal laggards are named together."""
+    late = steps([(0, 1, 0), (0, 2, 1), (0, 3, 2), (1, 3, 2)])
+    ladder = figures.watermark_ladder(late, partitions=homes(0, 1))
+    assert title(ladder) == "Partition 1 holds the minimum for 67 % of the steps, until its first watermark"
+    lag = figures.lag(late, partitions=homes(0, 1))
+    assert title(lag).startswith("Partition 1 has no watermark before 20") and "0 s" not in title(lag)
+    two = steps([(p, 1, 0) for p in range(3)] + [(0, 2, 7184)])
+    assert title(figures.watermark_ladder(two, partitions=homes(0, 1, 2))).startswith(
+        "Partitions 1, 2 hold the minimum for 50 % of the steps, at most 7,184 s behind"
+    )
+
+
 def test_gini_of_known_distributions() -> None:
     """Equal shares give 0; one of four holding all gives 3/4; nothing gives 0."""
     assert gini([5, 5, 5]) == pytest.approx(0)

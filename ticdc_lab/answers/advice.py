@@ -13,16 +13,18 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.audit import of_findings
-from ticdc_lab.answers.dispatching import AS_THEY_LIE, compared, found_rules, measured_rows, named_rows
+from ticdc_lab.answers.dispatching import AS_THEY_LIE, compared, found_rules, has_dispatcher, measured_rows, named_rows
 from ticdc_lab.answers.summary import exact
 from ticdc_lab.answers.what_if import (
     OF_STORAGE,
     PARTITIONS,
     by_few_rows,
+    explaining,
     of_another_name,
     rules_of,
     with_recorded,
     without_partitions,
+    without_rule,
 )
 from ticdc_lab.audit import MAX_PER_GUARANTEE
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, Recommendation, TableAdvice, advise, out, uneven_by
@@ -86,7 +88,8 @@ def advice(
     question = "Which dispatcher should each table have?"
     measured = found.compared if rules is None else with_recorded(found.compared, rules)
     if rules is not None and not rules.empty and not measured.recorded:
-        limits.append("How full partitions are now is not known: the dispatcher of some table was not measured.")
+        limits += [f"How full the dispatchers of now make partitions is not known: {said}." for said in
+                   without_rule(found.compared, rules)]  # fmt: skip
     even = [*_of_keeps(found, has), *_evenness(found, now, None if tables else best, source, can_expand=not of_storage)]
     at = found.partitions
     of_now = measured.counted(strategy=measured.recorded, partitions=at) if measured.recorded else []
@@ -266,9 +269,11 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
 def _estimated(rules: pd.DataFrame) -> str:
     """Tables whose moves may not come from the log's own dispatcher: a sentence for each reason, and a blank before."""
     partly, few, said = (rules["n_explained"] < rules["n_rows"]) | rules["by_chance"], by_few_rows(rules), ""
+    poor = ~rules.index.isin(explaining(rules).index)
     for which, why in (
-        (partly, "the rule explains some rows only, or is a guess"),
-        (few & bool(few.all()) & ~partly, "too few rows show the rule, which is a guess"),
+        (poor, "no rule that was tried explains most of its rows, so the real ones may be far off"),
+        (partly & ~poor, "the rule explains some rows only, or is a guess"),
+        (few & bool(few.all()) & ~partly & ~poor, "too few rows show the rule, which is a guess"),
         (of_another_name(rules), "the rule hashes another name of the table, the moves its name in the log"),
     ):
         names = [f"{r['schema_name']}.{r['table_name']} ({r['rule']})" for r in rules[which].to_dict("records")]
@@ -527,7 +532,7 @@ def ask_advice(
     if given is None and not limits:
         found = found.at(recorded)  # another number is a step of its own
     said, now = [*(limits if given is None or of_storage else ()), *unnamed], None if limits else recorded
-    if of_storage:
+    if not has_dispatcher(log):
         rules = rules.head(0)
     return advice(
         found, rules=rules, now=now, best=best, tables=tables, limits=said, source=log.source, of_storage=of_storage
@@ -556,6 +561,11 @@ def ask_partitions(log: Log, *, to: int | None) -> Answer:
     rules = found_rules(log)
     if rules.empty:
         return Answer("partitions", question, "The log has no row change, so no key moves.")
+    if explaining(rules).empty:
+        poor = some_of([f"{r['schema_name']}.{r['table_name']}" for r in rules.to_dict("records")], most=_NAMED)
+        ask = f"ticdc-lab expand {shlex.quote(shown_source(log.source))} --after {to} --strategy index-value"
+        finding = f"It is not known which keys move, because no rule that was tried explains the rows of {poor}."
+        return Answer("partitions", question, finding, details=[f"With a dispatcher of your choice: {ask}"])
     counts = sorted({*PARTITIONS, recorded, to})
 
     def moved() -> dict[int, Moves]:

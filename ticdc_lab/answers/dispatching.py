@@ -235,7 +235,7 @@ def ask_what_if(log: Log, *, partitions: int | None) -> Answer:
     recorded, limits = log.recorded_partitions()
     if log.change_log.of_storage:
         limits = [f"{OF_STORAGE.capitalize()}: the comparison is for a topic of these tables."]
-    rules = None if log.change_log.of_storage else found_rules(log)
+    rules = found_rules(log) if has_dispatcher(log) else None
     limits = [*limits, *measured_rows(log)[2]]
     return what_if(log.measured, partitions=partitions or recorded, rules=rules, limits=limits)
 
@@ -279,9 +279,14 @@ def measured(log: Log) -> WhatIf:
     log.change_log.require_commit_ts("what another dispatcher would do")
     log.change_log.require_room("what-if")
     found = log.once("measured", lambda: WhatIf.from_events(*measured_rows(log)[:2], **compared(log)))
-    if log.change_log.of_storage:
+    if not has_dispatcher(log):
         return found
     return log.once("measured, as recorded", lambda: with_recorded(found, found_rules(log)))
+
+
+def has_dispatcher(log: Log) -> bool:
+    """Whether its messages lie in partitions that a dispatcher chose, and the source names them."""
+    return not log.change_log.of_storage and "partition" not in log.change_log.lost
 
 
 def compared(log: Log) -> dict[str, Any]:
@@ -321,6 +326,8 @@ def _settings(log: Log) -> Settings:
 def recorded_partitions(log: Log) -> tuple[int, list[str]]:
     """How many partitions the log has, and a limit if dispatchers are compared with fewer."""
     recorded = 1 + max((partition for _, partition in log.change_log.facts.homes), default=0)
+    if "partition" in log.change_log.lost:
+        return recorded, ["The source names no partitions, so how many the topic has is not known."]
     if recorded <= MOST:
         return recorded, []
     return MOST, [f"The log has {recorded:,} partitions; dispatchers are compared with up to {MOST}."]

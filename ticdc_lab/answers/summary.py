@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.audit import events_at, places_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.kernel.numbering import KINDS
+from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.shuffle import spark_order
 from ticdc_lab.events import POSITION
@@ -79,8 +80,9 @@ class Summary:
         What :func:`contents_of`, :func:`ddl_of`, :func:`quarantine_reasons`,
         :func:`ticdc_lab.facts.watermarks.partition_watermarks`, :func:`ticdc_lab.facts.watermarks.table_watermarks`,
         :func:`steps_of`, :func:`incidents_of`, :class:`ticdc_lab.transactions.digest.Digest` (twice),
-        :meth:`ticdc_lab.facts.overview.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and
-        :func:`finding_messages` give. Those that need commit_ts are empty where the log has none.
+        :meth:`ticdc_lab.facts.overview.Load.over_time` (twice, each with the ``unevenness`` of all lanes),
+        :func:`ticdc_lab.audit.audit` and :func:`finding_messages` give. Those that need commit_ts are empty where the
+        log has none.
     unjudged
         Guarantees that cannot be judged on the log, or not for all rows, with the reason: known once audited.
     early_ends
@@ -194,7 +196,10 @@ def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
         else:
             counted = files.rows((*NAMED_BY, *measure.read), with_places, form).found(measure.counted, LOAD)
         load = Load.read(measure, counted)
-    return {"load": exact(load.over_time("home")), "load_by_table": exact(load.over_time("table"))}
+    return {
+        name: exact(load.over_time(of)).assign(unevenness=gini(load.rows_of_each(of)))
+        for name, of in (("load", "home"), ("load_by_table", "table"))
+    }
 
 
 def of_tables(log: ChangeLog) -> dict[str, pd.DataFrame]:

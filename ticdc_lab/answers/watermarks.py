@@ -19,9 +19,11 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, compose, physical_ms, tso_words
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for, if_alone, not_known
+from ticdc_lab.facts.overview import LISTED
 from ticdc_lab.facts.stalls import CANNOT_TELL, CAUSES, RESTART, SENT, SentAgain, sent_again, stall_causes, stalls_of
 from ticdc_lab.facts.watermarks import Rhythm, progress_of, rhythm_of, topics_of
 from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.theme import sentence, titled
 from ticdc_lab.sources import cdc_log
 from ticdc_lab.sources.cdc_log import SLACK_MS, CdcLog, NamedByLog, named_by, read_cdc_log
 from ticdc_lab.words import count, shortened, some_of
@@ -66,14 +68,26 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
         for topic in names or [""]:
             of = f" of {topic}" if len(names) > 1 else ""
             drawn[f"watermark ladder{of}"] = figures.watermark_ladder(
-                s.steps, partitions=s.partitions, incidents=s.incidents, topic=topic
+                s.steps,
+                partitions=s.partitions,
+                incidents=s.incidents,
+                topic=topic,
+                at_least=len(s.incidents) >= LISTED,
             )
             drawn[f"lag{of}"] = figures.lag(s.steps, partitions=s.partitions, topic=topic)
-        return drawn
+        return {name: _qualified(fig, if_alone(s.lost)) for name, fig in drawn.items()}
 
     limits = (*s.early_ends, *without_the_last(s))
     finding = " ".join([*fell[:1], complete_to(s)])
     return Answer("watermarks", _QUESTION, finding, frames, limits, details, draw=draw)
+
+
+def _qualified(fig: Figure, words: str) -> Figure:
+    """The same with words behind its finding."""
+    if not words:
+        return fig
+    said = f"{fig.finding}{words}"
+    return titled(fig, said) if fig.data else sentence(said, str(fig.layout.meta["note"]))
 
 
 _FALLS_SAID = 5

@@ -13,6 +13,7 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.dispatch.best_rule import SURE_BITS
 from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
+from ticdc_lab.dispatch.fitting import EXPLAINED
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.figure import Figure
@@ -30,11 +31,29 @@ def rules_of(found: pd.DataFrame) -> dict[str, str]:
     return {f"{r['schema_name']}.{r['table_name']}": r["rule"] for r in told.to_dict("records") if r["rule"]}
 
 
+def explaining(found: pd.DataFrame) -> pd.DataFrame:
+    """The rules that explain at least :data:`EXPLAINED` of their tables' rows."""
+    return found[found["n_explained"] >= EXPLAINED * found["n_rows"]] if len(found) else found
+
+
 def with_recorded(measured: WhatIf, found: pd.DataFrame) -> WhatIf:
-    """The same with the rule that explains each table's rows best, where all of these rules were measured."""
-    of = rules_of(found)
+    """The same with the rule that explains each table's rows, where there is one and all of them were measured."""
+    of = rules_of(explaining(found))
     known = measured.tables and all(of.get(t) in measured.candidates_of(t) for t in measured.tables)
     return replace(measured, recorded={t: of[t] for t in measured.tables} if known else {})
+
+
+def without_rule(measured: WhatIf, found: pd.DataFrame) -> list[str]:
+    """Clauses that name the tables whose rows no rule explains, and those whose rule was not measured."""
+    of, poor = rules_of(explaining(found)), rules_of(found)
+    lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
+    unexplained = [t for t in lacking if t in poor and t not in of]
+    unmeasured = [t for t in lacking if t not in unexplained]
+    each = (
+        ("no rule that was tried explains the rows of", unexplained),
+        ("no measured rule is the one of", unmeasured),
+    )
+    return [f"{words} {some_of(tables)}" for words, tables in each if tables]
 
 
 def _about_recorded(measured: WhatIf, found: pd.DataFrame | None) -> list[str]:
@@ -42,9 +61,7 @@ def _about_recorded(measured: WhatIf, found: pd.DataFrame | None) -> list[str]:
     if found is None or found.empty:
         return []
     if not measured.recorded:
-        of = rules_of(found)
-        lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
-        return [f"No row shows the log as recorded: no measured rule is the one of {some_of(lacking)}."]
+        return [f"No row shows the log as recorded: {said}." for said in without_rule(measured, found)]
     partly, few = found["n_explained"] < found["n_rows"], found["by_chance"]
     says = (
         (partly, "the rule explains some rows only"),

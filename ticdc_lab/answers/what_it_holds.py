@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -70,13 +69,12 @@ def contents(s: Summary) -> Answer:
 
 def load(s: Summary) -> Answer:
     """How the load spreads over partitions and tables, over time."""
-    by_partition = figures.partition_load(s.load, lane=s.lane)
-
-    def draw() -> Mapping[str, Figure]:
-        return {"by partition": by_partition, "by table": figures.partition_load(s.load_by_table, by="table")}
-
-    frames = {"by_partition": s.load, "by_table": s.load_by_table}
-    return Answer("load", "Who carries the load?", f"{by_partition.finding}.", frames, (), draw=draw)
+    frames, drawn = {"by_partition": s.load, "by_table": s.load_by_table}, dict[str, Figure]()
+    if "partition" not in s.lost:  # else all rows seem to lie in one
+        drawn["by partition"] = figures.partition_load(s.load, lane=s.lane)
+    drawn["by table"] = figures.partition_load(s.load_by_table, by="table")
+    finding = next(iter(drawn.values())).finding
+    return Answer("load", "Who carries the load?", f"{finding}.", frames, (), draw=lambda: drawn)
 
 
 def holds(s: Summary) -> str:

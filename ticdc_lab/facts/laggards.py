@@ -128,14 +128,14 @@ def resolved_at_steps(values: Collection[Ints]) -> tuple[Ints, Ints]:
         Of each partition, rising.
     """
     steps = np.unique(np.concatenate(list(values)))
-    least: Ints = np.min([_stands(own, steps) for own in values], axis=0)
+    least: Ints = np.min([stands_at(own, steps) for own in values], axis=0)
     return steps, least
 
 
 def _spans(topic: str, values: dict[int, Ints]) -> Iterator[dict[str, object]]:
     steps, least = resolved_at_steps(values.values())
     for partition, own in values.items():
-        stands = _stands(own, steps)
+        stands = stands_at(own, steps)
         behind = np.flatnonzero((stands < steps) & (stands == least))
         for low, high in _runs(behind):
             held = stands[low:high]
@@ -148,7 +148,7 @@ def _spans(topic: str, values: dict[int, Ints]) -> Iterator[dict[str, object]]:
             }  # fmt: skip
 
 
-def _stands(own: Ints, steps: Ints) -> Ints:
+def stands_at(own: Ints, steps: Ints) -> Ints:
     """The greatest of a partition's own values up to each step; NO_TS before its first."""
     at = np.searchsorted(own, steps, side="right")
     return np.append(NO_TS, own)[at]

@@ -21,7 +21,7 @@ from ticdc_lab.events.arrays import NO_TS, Batches, Ints, timestamps
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.gathering import PLACE
 from ticdc_lab.facts.known import LogFacts, numbers_of
-from ticdc_lab.facts.laggards import by_topic
+from ticdc_lab.facts.laggards import by_topic, stands_at
 from ticdc_lab.facts.places import index_of, place_col, with_places
 from ticdc_lab.facts.schemas import STATEMENTS, STEPS, arrow_of
 from ticdc_lab.facts.watermarks import IS_ROW, rhythm_of, tables_of, timeline_of, unresolved_s
@@ -54,29 +54,48 @@ def ddl_of(facts: LogFacts, *, most: int = LISTED) -> pa.Table:
 
 
 def steps_of(stated: pa.Table, *, most: int = 500) -> pa.Table:
-    """Watermarks along the topic's own axis, its distinct values in order (:func:`ticdc_lab.facts.laggards.values_of`).
+    """Where partitions stand along the topic's own axis, its distinct values in order
+    (:func:`ticdc_lab.facts.laggards.values_of`).
 
-    Returns: ``topic, partition, step`` (from 1), ``step_ts`` (greatest value of the step in the topic), ``resolved_ts``
-    (greatest the partition states in it), ``steps_total`` (distinct values of the topic). Where a topic has more steps
-    than ``most``, neighbours are merged and a partition is at the last of them.
+    Returns: ``topic, partition, step`` (from 1: the value's place), ``step_ts`` (the value), ``resolved_ts`` (the
+    greatest that the partition states up to it; no row before its first), ``steps_total`` (distinct values of the
+    topic). Where a topic has more steps than ``most``, some are chosen: the first and the last, both ends of the
+    longest gap, of partitions that hold the topic back the steps at which they begin, lag most and end, the farthest
+    behind first, and others evenly. So none that holds it back is lost, and no lag or gap becomes another one.
     """
     found = [arrow_of(STEPS).empty_table()]
     for topic, values in by_topic(stated):
         steps = np.unique(np.concatenate(list(values.values())))
-        total = len(steps)
-        step_of = np.ceil(np.arange(1, total + 1) * min(total, most) / max(total, 1)).astype(np.int32)
-        own = []
-        for partition, ts in values.items():
-            step = step_of[np.searchsorted(steps, ts)]
-            last = np.flatnonzero(np.append(np.diff(step) > 0, True)[: len(step)])
-            own.append(np.stack([np.full(len(last), partition), step[last], ts[last]]))
-        partition, step, resolved = np.concatenate(own, axis=1)
+        stands = np.array([stands_at(own, steps) for own in values.values()])
+        at = _told(steps, stands, most)
+        partition = np.repeat(list(values), len(at))
+        step, resolved = np.tile(at, len(values)), stands[:, at].ravel()
         order = np.lexsort((partition, step))
-        upto = steps[np.searchsorted(step_of, step[order], side="right") - 1]
-        of = {"topic": pa.array([topic] * len(order), pa.string()), "partition": partition[order], "step": step[order],
-              "step_ts": upto, "resolved_ts": resolved[order], "steps_total": np.full(len(order), total)}  # fmt: skip
+        order = order[resolved[order] != NO_TS]
+        of = {"topic": pa.array([topic] * len(order), pa.string()), "partition": partition[order],
+              "step": step[order] + 1, "step_ts": steps[step[order]], "resolved_ts": resolved[order],
+              "steps_total": np.full(len(order), len(steps))}  # fmt: skip
         found.append(pa.table(of).cast(arrow_of(STEPS)))
     return pa.concat_tables(found)
+
+
+def _told(steps: Ints, stands: Ints, most: int) -> Ints:
+    """The places of the steps that :func:`steps_of` chooses; at most half of ``most`` are of partitions behind."""
+    total = len(steps)
+    if total <= most:
+        return np.arange(total)
+    lag = np.where(stands == NO_TS, np.iinfo(np.int64).max, steps - stands)
+    behind = (lag > 0) & (lag == lag.max(axis=0))
+    spans = []
+    for own, late in zip(behind, lag, strict=True):
+        edges = np.flatnonzero(np.diff(own.astype(np.int8), prepend=0, append=0))
+        for low, high in edges.reshape(-1, 2).tolist():
+            finite = np.where(late[low:high] == np.iinfo(np.int64).max, -1, late[low:high])
+            spans.append((-int(late[low:high].max()), low, low + int(finite.argmax()), min(high, total - 1)))
+    gap = int(np.diff(steps).argmax())
+    kept = [gap, gap + 1, *(at for _, *span in sorted(spans)[: max(1, most // 6)] for at in span)]
+    evenly = np.linspace(0, total - 1, max(2, most - len({*kept}))).round().astype(np.int64)
+    return np.unique(np.concatenate([evenly, kept]))
 
 
 def incidents_of(facts: LogFacts, *, most: int = LISTED) -> pa.Table:
@@ -103,20 +122,35 @@ Name = tuple[object, object]
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The heaviest partitions or tables: their names in order, and how many there are of all."""
+    """Partitions or tables with a row: first the ``drawn`` heaviest in order of their names, then the others.
+
+    ``total``: how many there are, with partitions that have no row.
+    """
 
     by: tuple[str, str]
     names: tuple[Name, ...]
+    drawn: int
     total: int
 
     @classmethod
-    def heaviest(cls, rows: pa.Table, by: tuple[str, str], most: int) -> Self:
-        """Those with most rows."""
+    def heaviest(cls, rows: pa.Table, by: tuple[str, str], most: int, *, total: int = 0) -> Self:
+        """With most rows first; ``total`` where there are more without rows."""
         n = rows.group_by(list(by), use_threads=False).aggregate([("n", "sum")])
         order = [("n_sum", "descending", "at_start"), *[(c, "ascending", "at_start") for c in by]]
-        kept = n.take(pc.sort_indices(n, order)[:most])
-        kept = kept.take(pc.sort_indices(kept, order[1:]))
-        return cls(by, tuple(zip(*[kept[c].to_pylist() for c in by], strict=True)), n.num_rows)
+        n = n.take(pc.sort_indices(n, order))
+        drawn, others = n[:most], n[most:]
+        every = pa.concat_tables([drawn.take(pc.sort_indices(drawn, order[1:])), others])
+        names = tuple(zip(*[every[c].to_pylist() for c in by], strict=True))
+        return cls(by, names, len(drawn), max(total, len(names)))
+
+    @property
+    def slots(self) -> int:
+        """How many sums: of each lane that is drawn one a stretch, of each other one."""
+        return self.drawn * BUCKETS + len(self.names) - self.drawn
+
+    def slot(self, lane: Ints, bucket: Ints) -> Ints:
+        """Which sum a row counts to."""
+        return np.where(lane < self.drawn, lane * BUCKETS + bucket, self.drawn * (BUCKETS - 1) + lane)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +173,7 @@ class Measure:
     def of(cls, facts: LogFacts, *, most: int = LANES) -> Self:
         """The one that a log's facts ask for."""
         rows = facts.of_kind("row")
-        lanes = Lanes.heaviest(rows, HOME, most), Lanes.heaviest(rows, TABLE, most)
+        lanes = Lanes.heaviest(rows, HOME, most, total=len(facts.homes)), Lanes.heaviest(rows, TABLE, most)
         places, each = _places_with_a_row(rows)
         low, high = (pc.min(rows["commit_ts"]).as_py(), pc.max(rows["last_ts"]).as_py())
         timed = low is not None
@@ -173,17 +207,16 @@ class Measure:
 
     def nothing(self) -> dict[str, Ints]:
         """Sums over no rows."""
-        return {of: np.zeros(len(own.names) * BUCKETS, np.int64) for of, own in zip(_LANES, self.lanes, strict=True)}
+        return {of: np.zeros(own.slots, np.int64) for of, own in zip(_LANES, self.lanes, strict=True)}
 
     def _add(self, rows: pa.RecordBatch, sums: dict[str, Ints]) -> None:
         place, ts = index_of(rows["place"].to_numpy(), self.places), timestamps(rows["commit_ts"])
         at = ts >> LOGICAL_BITS if self.timed else rows["offset"].to_numpy()
         bucket = np.minimum(np.floor((at - self.low) / self.width), BUCKETS - 1).astype(np.int64)
         placed = (ts != NO_TS) if self.timed else np.ones(len(ts), dtype=bool)
-        for what in _LANES:
-            lane = self.of_place[what][place]
-            own = placed & (lane >= 0)
-            sums[what] += np.bincount((lane * BUCKETS + bucket)[own], minlength=len(sums[what]))
+        for what, lanes in zip(_LANES, self.lanes, strict=True):
+            slot = lanes.slot(self.of_place[what][place], bucket)
+            sums[what] += np.bincount(slot[placed], minlength=len(sums[what]))
 
 
 def _places_with_a_row(rows: pa.Table) -> tuple[Ints, pa.Table]:
@@ -215,14 +248,22 @@ class Load:
             np.add.at(total, own["number"].to_numpy(), own["n"].to_numpy())
         return cls(measure, sums)
 
+    def rows_of_each(self, what: str) -> Ints:
+        """The rows of every partition (``home``) or table, also of partitions without any."""
+        lanes, sums = self.measure.lanes[what == "table"], self.sums[what]
+        whole = lanes.drawn * BUCKETS
+        of_drawn = sums[:whole].reshape(lanes.drawn, BUCKETS).sum(axis=1)
+        return np.concatenate([of_drawn, sums[whole:], np.zeros(lanes.total - len(lanes.names), np.int64)])
+
     def over_time(self, what: str) -> pa.Table:
         """Rows of the heaviest partitions (``home``) or tables (``table``) over time.
 
         Returns: the lane's two names, ``bucket`` (from 0), ``from_ms`` and ``to_ms`` (physical time; null without
-        commit_ts), ``n`` (rows), ``lanes_total``.
+        commit_ts), ``n`` (rows), ``lanes_total`` (how many lanes there are, with partitions that have no row),
+        ``rows_total`` (of them all).
         """
         lanes, m = self.measure.lanes[what == "table"], self.measure
-        at = np.flatnonzero(self.sums[what])
+        at = np.flatnonzero(self.sums[what][: lanes.drawn * BUCKETS])
         lane, bucket = at // BUCKETS, at % BUCKETS
         types = (pa.string(), pa.int32()) if lanes.by == HOME else (pa.string(), pa.string())
         names = [pa.array([n[i] for n in lanes.names], types[i]).take(pa.array(lane)) for i in (0, 1)]
@@ -236,6 +277,7 @@ class Load:
             "to_ms": pa.array(edges[1], mask=untimed),
             "n": pa.array(self.sums[what][at]),
             "lanes_total": pa.array(np.full(len(at), lanes.total, dtype=np.int32)),
+            "rows_total": pa.array(np.full(len(at), self.sums[what].sum(), dtype=np.int64)),
         })  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from ticdc_lab.machines.machine import Reason, node_of
 from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
 from ticdc_lab.simulate.ledger import moments, natural
 from ticdc_lab.simulate.what_holds import holders, what_holds
-from ticdc_lab.words import are, count, percent
+from ticdc_lab.words import are, count, percent, rounded
 
 # Watermark curves: how far checkpoint_ts and resolved_ts are behind the clock, per capture and for the changefeed.
 
@@ -89,8 +89,9 @@ def _finding_of_curves(of: pd.DataFrame, until_us: int) -> str:
     stood = of[(of["who"] == GLOBAL) & (of["watermark"] == "checkpoint")]
     moves = [*stood["time_us"], until_us]
     longest = max((b - a, a) for a, b in pairwise(moves))
-    told = f"The checkpoint lag is at most {worst['lag_us'] / 1e6:,.3g} s, at {worst['time_us'] / 1e6:,.4g} s"
-    return f"{told}; the checkpoint stalls for up to {longest[0] / 1e6:,.3g} s, from {longest[1] / 1e6:,.4g} s on"
+    most, at = rounded(worst["lag_us"] / 1e6), rounded(worst["time_us"] / 1e6, 4)
+    stalls = f"for up to {rounded(longest[0] / 1e6)} s, from {rounded(longest[1] / 1e6, 4)} s on"
+    return f"The checkpoint lag is at most {most} s, at {at} s; the checkpoint stalls {stalls}"
 
 
 # Why the checkpoint is stuck: at a chosen moment in words, and over time as a band of causes.
@@ -150,11 +151,11 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
 def finding_of_stuck(stuck: Reason | None, at_us: int) -> str:
     """Name what holds the checkpoint at a moment."""
     if stuck is None:
-        return f"At {at_us / 1e6:,.4g} s nothing holds the checkpoint"
+        return f"At {rounded(at_us / 1e6, 4)} s nothing holds the checkpoint"
     since_us = stuck.since_us or 0
-    since = f"since {since_us / 1e6:,.4g} s, for {(at_us - since_us) / 1e6:,.3g} s"
+    since = f"since {rounded(since_us / 1e6, 4)} s, for {rounded((at_us - since_us) / 1e6)} s"
     holder = label(stuck.name) if stuck.name else "something"
-    return f"At {at_us / 1e6:,.4g} s {holder} holds the checkpoint, {since}: {label(stuck.words, most=140)}"
+    return f"At {rounded(at_us / 1e6, 4)} s {holder} holds the checkpoint, {since}: {label(stuck.words, most=140)}"
 
 
 def _bars(found: pd.DataFrame) -> list[Bar]:
@@ -184,8 +185,8 @@ def _pick(kind: str, name: str) -> Selection | None:
 
 
 def _hover(r: dict[str, object]) -> str:
-    ends = f"{int(str(r['since_us'])) / 1e6:,.6g} to {int(str(r['until_us'])) / 1e6:,.6g} s"
-    return f"{label(r['answer'], most=140)}<br>{ends}, since {int(str(r['holds_since_us'])) / 1e6:,.6g} s"
+    ends = f"{rounded(int(str(r['since_us'])) / 1e6, 6)} to {rounded(int(str(r['until_us'])) / 1e6, 6)} s"
+    return f"{label(r['answer'], most=140)}<br>{ends}, since {rounded(int(str(r['holds_since_us'])) / 1e6, 6)} s"
 
 
 # The Grafana panels that people know, drawn from a run of the model, by the dashboard's names.
@@ -252,13 +253,13 @@ def finding_of_grafana(values: pd.DataFrame, name: str) -> str:
     """What a panel shows, in a sentence."""
     known = values[values["value"].notna()]
     top = known.loc[known["value"].idxmax()]
-    at = f"at {top['time_us'] / 1e6:,.4g} s"
+    at = f"at {rounded(top['time_us'] / 1e6, 4)} s"
     if name == "ownership history":
         n = int(((known["value"] == 1) & (known.groupby("series")["value"].shift(1, fill_value=0) == 0)).sum())
         return f"Ownership history: {count(n, 'election')} among {count(known['series'].nunique(), 'capture')}"
     of = "" if top["series"] == GLOBAL else f" ({label(top['series'])})"
     unit = PANELS[name].unit.split(", ")[-1]
-    return f"{name[0].upper()}{name[1:]}: at most {top['value']:,.4g} {unit}{of}, {at}"
+    return f"{name[0].upper()}{name[1:]}: at most {rounded(top['value'], 4)} {unit}{of}, {at}"
 
 
 def _order(values: pd.DataFrame) -> list[str]:
@@ -288,7 +289,7 @@ def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[Scatter]:
         drawn = Scatter(
             x=(mine["time_us"] / 1e6).tolist(), y=mine["value"].tolist(), mode="lines", line=line,
             name=label(series), legendgroup=label(series),
-            hovertemplate="%{y:,.4g} at %{x:.3f} s<extra>" + label(series) + "</extra>",
+            hovertemplate="%{y:,.4~r} at %{x:.3f} s<extra>" + label(series) + "</extra>",
         )  # fmt: skip
         out.append(_marked(drawn, series, name))
     return out
@@ -350,8 +351,8 @@ def variant_comparison(costs: pd.DataFrame) -> Figure:
 
 
 def _bar(r: dict[str, object], column: str, unit: str, k: int, *, first: bool) -> Bar:
-    value, name = r[column], label(r["variant"])
-    said = "never" if pd.isna(value) else f"{value:,.4g} {unit}".strip()
+    value, name = float(str(r[column])), label(r["variant"])
+    said = "never" if pd.isna(value) else f"{rounded(value, 4)} {unit}".strip()
     return Bar(
         x=[name], y=[0 if pd.isna(value) else value], name=name, legendgroup=name, showlegend=first, marker=hatched(k),
         text=[said], textposition="outside", constraintext="none", cliponaxis=False,
@@ -366,8 +367,8 @@ def _finding_of_variants(costs: pd.DataFrame) -> str:
     lets = f"{', '.join(map(label, two))} {'lets' if len(two) == 1 else 'let'} two captures write a table"
     overlap = lets if len(two) else "no table has two writers"
     if best["gap_s"] == worst["gap_s"]:
-        return f"All leave tables alone for {best['gap_s']:,.3g} s; {overlap}"
+        return f"All leave tables alone for {rounded(best['gap_s'])} s; {overlap}"
     return (
-        f"{label(best['variant'])} leaves tables alone for {best['gap_s']:,.3g} s, {label(worst['variant'])} for "
-        f"{worst['gap_s']:,.3g} s, summed over tables; {overlap}"
+        f"{label(best['variant'])} leaves tables alone for {rounded(best['gap_s'])} s, {label(worst['variant'])} for "
+        f"{rounded(worst['gap_s'])} s, summed over tables; {overlap}"
     )

@@ -19,7 +19,7 @@ from ticdc_lab.figures.nested import Nested
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import moving_frames, player_controls
 from ticdc_lab.figures.theme import finish, label, legend_px, sentence
-from ticdc_lab.words import count
+from ticdc_lab.words import are, count, rounded
 
 # The traces of consumer lanes at a moment; each function gives the same number of traces for every moment.
 
@@ -35,7 +35,7 @@ _FEW, _SHORT = 60, 100_000
 
 def ms(at_us: float) -> str:
     """A consumer time in words: ``12.3 ms``, ``4.25 s``."""
-    return f"{at_us / 1e6:,.2f} s" if at_us >= 1e6 else f"{at_us / 1000:,.4g} ms"
+    return f"{at_us / 1e6:,.2f} s" if at_us >= 1e6 else f"{rounded(at_us / 1000, 4)} ms"
 
 
 def bars(s: LaneScene, at_us: int) -> Sequence[Scatter]:
@@ -322,11 +322,13 @@ def _finding_of_lanes(s: LaneScene, at_us: int) -> str:
     states = pd.Series(s.states(at_us)).value_counts()
     n = len(s.rows)
     of = f" drawn (of {s.total:,})" if n < s.total else ""
-    told = f"At {ms(at_us)} {states.get(APPLIED, 0):,} of {count(n, 'row change')}{of} are applied"
+    applied = int(states.get(APPLIED, 0))
+    told = f"At {ms(at_us)} {applied:,} of {count(n, 'row change')}{of} {are(applied if n > 1 else 1)} applied"
     told += f", {states.get(BUFFERED, 0):,} buffered" if states.get(BUFFERED, 0) else ""
     told += f", {states.get(THROWN, 0):,} thrown away" if states.get(THROWN, 0) else ""
     down = sorted({s.lanes[d][1] for d in s.downs["lane"].to_numpy()[s.lasting(s.downs, at_us)]})
-    told += f"; {s.kind} {', '.join(map(str, down))} is down" if down else ""
+    lanes = f"{s.kind}{'s' * (len(down) > 1)} {', '.join(map(str, down))}"
+    told += f"; {lanes} {are(len(down))} down" if down else ""
     missing = s.seam(at_us).missing if s.order == "commit" else 0
     told += f"; later ones without {count(missing, 'earlier one')}" if missing else ""
     waiting = s.waits[s.lasting(s.waits, at_us)].sort_values("since", kind="stable")
@@ -371,7 +373,8 @@ def consumer_lanes_stepped(
     outcomes = s.rows["outcome"].value_counts()
     n = len(s.rows)
     of = f" (the first of {s.total:,})" if n < s.total else ""
-    told = f"{outcomes.get('applied', 0):,} of {count(n, 'row change')}{of} are applied in {ms(s.end_us)}"
+    applied = int(outcomes.get("applied", 0))
+    told = f"{applied:,} of {count(n, 'row change')}{of} {are(applied if n > 1 else 1)} applied in {ms(s.end_us)}"
     less = [f"{outcomes[o]:,} {o}" for o in (*_GONE, "pending") if o in outcomes]
     told += f"; {', '.join(less)}" if less else ""
     where = "a DDL or Admin event" if (s.marks["kind"] == "admin").any() else "a DDL"

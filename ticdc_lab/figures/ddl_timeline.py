@@ -9,7 +9,7 @@ from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.look import WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 _NOTE = (
     "One band per DDL, one line per {lane}. The line is the wait: it begins at the open mark, where the {lane} "
@@ -133,7 +133,7 @@ def _finding(t: pd.DataFrame, ranked: pd.DataFrame, lane: str) -> str:
     waited = 0 if pd.isna(longest["waited_us"]) else int(longest["waited_us"])
     told = f"{count(len(ranked), 'DDL', 'DDL')}: "
     if waited:
-        told += f"the longest wait is {waited / 1000:,.4g} ms, of {lane} {longest['partition']} "
+        told += f"the longest wait is {rounded(waited / 1000, 4)} ms, of {lane} {longest['partition']} "
         told += f"for {_short(longest['query'])}"
     else:
         told += f"no {lane} waits"
@@ -146,7 +146,7 @@ def _finding(t: pd.DataFrame, ranked: pd.DataFrame, lane: str) -> str:
 
 def _hover(r: dict[str, object]) -> str:
     waited = r["waited_us"]
-    told = "" if pd.isna(waited) else f"<br>waits {int(waited) / 1000:,.4g} ms"  # type: ignore[call-overload]
+    told = "" if pd.isna(waited) else f"<br>waits {rounded(int(waited) / 1000, 4)} ms"  # type: ignore[call-overload]
     at = tso_words(int(r["ddl_commit_ts"]))  # type: ignore[call-overload]
     return f"{label(r['query'], most=90)}<br>commit_ts {at}{told}"
 

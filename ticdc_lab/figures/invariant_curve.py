@@ -10,7 +10,7 @@ import pandas as pd
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.look import OKABE_ITO, WRONG
 from ticdc_lab.figures.theme import finish, label, sentence
-from ticdc_lab.words import count, percent
+from ticdc_lab.words import count, percent, rounded
 
 _NOTE = (
     "The value over consumer time; a curve inside the grey band is correct. In shaded stretches readers of the "
@@ -157,10 +157,10 @@ def _told(w: Wrong) -> str:
         return "never wrong"
     first = w.stretches[0]
     longest = max(w.stretches, key=lambda s: s[1] - s[0])
+    by, for_ms = f"{'+' * (w.deepest > 0)}{rounded(w.deepest, 6)}", rounded((longest[1] - longest[0]) / 1000, 4)
     return (
         f"wrong {count(len(w.stretches), 'time')}, {percent(w.total_us, w.length_us)} of the time; first "
-        f"at {first[0] / 1000:,.4g} ms, by {w.deepest:+,.6g} at most, for {(longest[1] - longest[0]) / 1000:,.4g} ms "
-        "at most"
+        f"at {rounded(first[0] / 1000, 4)} ms, by {by} at most, for {for_ms} ms at most"
     )
 
 
@@ -177,7 +177,8 @@ def _finding(wrong: dict[str, Wrong], of: str) -> str:
     kept = f"{some} never {'shows' if len(clean) == 1 else 'show'} {label(of)} wrong; " if clean else ""
     longest = max(b - a for a, b, _ in w.stretches)
     what = "it" if clean else label(of)
+    by, for_ms = rounded(abs(w.deepest), 6), rounded(longest / 1000, 4)
     return (
-        f"{kept}{label(worst)} shows {what} wrong {count(len(w.stretches), 'time')}, by up to {abs(w.deepest):,.6g} "
-        f"and for up to {longest / 1000:,.4g} ms"
+        f"{kept}{label(worst)} shows {what} wrong {count(len(w.stretches), 'time')}, by up to {by} "
+        f"and for up to {for_ms} ms"
     )

@@ -13,6 +13,7 @@ from ticdc_lab.figures.figure import Figure, Heatmap
 from ticdc_lab.figures.look import HEAT
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.pd.world.recording import Placement, Recording
+from ticdc_lab.words import rounded
 
 Flow = Literal["read", "write"]
 _ROWS = 96
@@ -46,7 +47,7 @@ def key_heat(recording: Recording, *, of: Flow = "write") -> Figure:
     if not g.mib_s.any():
         return sentence(f"Nothing is {word}", f"No region was {word} in this run, as far as it was looked at.")
     rows = list(range(len(g.starts)))
-    hover = [[f"{label(a, most=20) or 'the first key'} …<br>{v:,.3g} MiB/s" for v in line] for a, line in
+    hover = [[f"{label(a, most=20) or 'the first key'} …<br>{rounded(v)} MiB/s" for v in line] for a, line in
              zip(g.starts, g.mib_s, strict=True)]  # fmt: skip
     bar = {"title": {"text": f"MiB/s {word}"}, "thickness": 12, "outlinewidth": 0}
     fig = Figure(
@@ -106,4 +107,4 @@ def finding_of(recording: Recording, of: Flow) -> str:
     )  # fmt: skip
     word = {"read": "read", "write": "written"}[of]
     some = f"{needed:,} of {len(flow):,} regions take 80 % of what is {word}"
-    return f"{some} at {s.at_us / 1e6:,.0f} s ({flow.sum() / (1 << 20):,.4g} MiB/s in all); {led}"
+    return f"{some} at {s.at_us / 1e6:,.0f} s ({rounded(flow.sum() / (1 << 20), 4)} MiB/s in all); {led}"

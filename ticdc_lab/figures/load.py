@@ -16,7 +16,7 @@ from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.look import GREY, HEAT, look
 from ticdc_lab.figures.selecting import Meant, Selection, marked, marked_cells, meant
 from ticdc_lab.figures.theme import alike, clock, finish, label, on_clock, sentence
-from ticdc_lab.words import count, percent
+from ticdc_lab.words import are, count, percent, rounded
 
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.comparison import OverTime
@@ -40,7 +40,8 @@ def partition_load(
     Parameters
     ----------
     load
-        :meth:`ticdc_lab.facts.overview.Load.over_time`.
+        :meth:`ticdc_lab.facts.overview.Load.over_time`, with ``unevenness`` of all lanes; where ``rows_total`` or that
+        is missing, the title is about the lanes that are drawn.
     by
         ``partition`` or ``table``: which lanes ``load`` holds.
     partition
@@ -60,12 +61,20 @@ def partition_load(
         z[place[keys], int(b)] += int(n)
     totals = z.sum(axis=1)
     left_out = int(load["lanes_total"].max()) - len(names)
-    title = _finding_of_load([lanes[k] for k in names], totals, by)
-    mean = float(totals.mean())
+    is_whole = "rows_total" in load or not left_out
+    rows = int(load["rows_total"].max()) if "rows_total" in load else int(totals.sum())
+    mean = rows / (len(names) + left_out if is_whole else len(names))
+    of = "" if is_whole else f" of the {len(names):,} {what}s drawn"
+    coefficient = float(load["unevenness"].max()) if "unevenness" in load else None
+    if coefficient is None and is_whole:
+        coefficient = gini([*totals, *[0] * left_out])
+    title = _finding_of_load([lanes[k] for k in names], totals, by, rows, mean, of)
+    title += "" if coefficient is None else f"; {unevenness(coefficient)}"
+    none = rows == totals.sum() and is_whole
     if partition is not None:
         mine = [i for i, keys in enumerate(names) if keys[1] == partition]
-        share = percent(float(totals[mine].sum()), float(totals.sum()))
-        title = f"{lane.capitalize()} {partition} takes {share} of the rows"
+        share = percent(float(totals[mine].sum()), rows)
+        title = f"{lane.capitalize()} {partition} takes {share} of the rows{of}"
         names, z, totals, left_out = [names[i] for i in mine], z[mine], totals[mine], 0
     if not names:
         return sentence(title, f"None of its rows lies among those drawn: choose another {lane}.")
@@ -99,17 +108,29 @@ def partition_load(
     fig.update_yaxes(autorange="reversed", row=1, col=2)
     fig.update_xaxes(**axis, ticklabeloverflow="hide past domain", row=1, col=1)  # else it meets the bars' 0
     fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2)
-    more = f" {count(left_out, f'{what} with fewer rows is', f'{what}s with fewer rows are')} not drawn."
-    note = _NOTE_OF_LOAD.format(by=what) + (more if left_out > 0 else "")
+    fewer = "without a row" if none else "with fewer rows" if is_whole else "with fewer rows or none"
+    more = f" {count(left_out, f'{what} {fewer} is', f'{what}s {fewer} are')} not drawn; the mean counts {{}}."
+    more = more.format("all" if is_whole else "those that are")
+    note = _NOTE_OF_LOAD.format(by=what) + _column(load) + (more if left_out > 0 else "")
     return finish(fig, title=title, note=note, height=max(300, 190 + 26 * len(names)), least_px=_LEAST_PX_OF_LOAD)
 
 
-def _finding_of_load(names: list[str], totals: np.ndarray, by: str) -> str:
+def _finding_of_load(names: list[str], totals: np.ndarray, by: str, rows: int, mean: float, of: str) -> str:
     top = int(totals.argmax())
-    share = percent(float(totals[top]), float(totals.sum()))
-    even = f"{totals.max() / totals.mean():.2f} times the mean; {unevenness(gini(totals))}"
+    share = percent(float(totals[top]), rows)
     who = names[top] if by == "table" else names[top][0].upper() + names[top][1:]
-    return f"{who} takes {share} of the rows, {even}"
+    others = int((totals == totals[top]).sum()) - 1
+    known = f"{count(others, 'other does', 'others do')}" if totals.sum() == rows else "others do"
+    too = f", as {known}" if others else ""
+    return f"{who} takes {share} of the rows{of}{too}, {totals[top] / mean:.2f} times the mean"
+
+
+def _column(load: pd.DataFrame) -> str:
+    """How long a column of the picture is."""
+    if load["from_ms"].isna().any():
+        return ""
+    first = load.iloc[0]
+    return f" A column is {rounded(max(1, int(first['to_ms']) - int(first['from_ms'])) / 1000)} s."
 
 
 def _columns(by: str) -> list[str]:
@@ -256,14 +277,13 @@ def _finding_of_skew(curves: pd.DataFrame, chosen: int | None) -> str:
     at = curves[curves["partitions"] == n].sort_values("max_over_mean", kind="stable")
     can_be_set = at[~at["strategy"].isin(list(MODELS))]
     at = can_be_set if len(can_be_set) else at
-    best, worst = at.iloc[0], at.iloc[-1]
-    most = f"fullest partition {best['max_over_mean']:.2f} times the mean"
-    if len(at) > 1 and f"{worst['max_over_mean']:.2f}" == f"{best['max_over_mean']:.2f}":
+    shown = [f"{v:.2f}" for v in at["max_over_mean"]]
+    most = f"fullest partition {shown[0]} times the mean"
+    best, worst = ([label(s) for s, v in zip(at["strategy"], shown, strict=True) if v == shown[i]] for i in (0, -1))
+    if len(at) > 1 and shown[0] == shown[-1]:
         return f"With {count(n, 'partition')} all are alike ({most})"
-    told = f"With {count(n, 'partition')} {label(best['strategy'])} is the most even ({most})"
-    if len(at) == 1:
-        return told
-    return f"{told} and {label(worst['strategy'])} the least ({worst['max_over_mean']:.2f})"
+    told = f"With {count(n, 'partition')} {' and '.join(best)} {are(len(best))} the most even ({most})"
+    return told if len(at) == 1 else f"{told} and {' and '.join(worst)} the least ({shown[-1]})"
 
 
 # A dispatcher over time: load of each partition, what it breaks, and where partitions must align.

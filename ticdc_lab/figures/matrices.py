@@ -14,7 +14,7 @@ from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.look import BARE, GREY
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence, wrapped
-from ticdc_lab.words import count, percent
+from ticdc_lab.words import count, percent, rounded
 
 # A grid of coloured cells with a text in each, and words on hovering.
 
@@ -434,7 +434,7 @@ def _hover_of_anomalies(cell: pd.DataFrame | None, policy: str, column: str) -> 
     if cell is None:
         return f"{head}: not tried"
     kinds = [
-        f"{label(r['kind'])}: {int(r['n']):,}, together {int(r['wrong_us']) / 1000:,.4g} ms"
+        f"{label(r['kind'])}: {int(r['n']):,}, together {rounded(int(r['wrong_us']) / 1000, 4)} ms"
         for r in cell.to_dict("records")
         if r["n"]
     ]

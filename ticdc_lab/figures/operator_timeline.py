@@ -15,7 +15,7 @@ from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.pd_core.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.running import Finished
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 _BINS = 90
 _MOST_LIVES = 300
@@ -122,7 +122,7 @@ def finding_of(lives: Sequence[Finished], drops: int, a: float, b: float) -> str
     kinds = Counter(f.desc for f in done)
     top = ", ".join(f"{n:,} {label(kind_name(d))}" for d, n in kinds.most_common(2))
     times = sorted((f.finished_us - (f.started_us or f.created_us)) / 1e6 for f in done)
-    took = f", half of them within {times[len(times) // 2]:,.2g} s" if times else ""
+    took = f", half of them within {rounded(times[len(times) // 2], 2)} s" if times else ""
     failed = Counter(f.status for f in lives if _failed(f))
     lost = ", ".join(f"{n:,} {word}" for word, n in sorted(failed.items()))
     never = f"{drops:,} never started" if drops else ""

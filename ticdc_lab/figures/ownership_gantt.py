@@ -18,7 +18,7 @@ from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.lags import end_us
 from ticdc_lab.simulate.ledger import bands, coverage, gaps, moments, natural, overlaps, stretches, writers_over_time
 from ticdc_lab.simulate.scheduler.facts import PAUSED, STATES
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 STATE_LOOK = {
     "preparing": ("#E69F00", "/"), "prepared": ("#56B4E9", "."), "replicating": ("#009E73", ""),
@@ -75,7 +75,7 @@ def ownership_gantt(
     mine = r.doubled if by == "table" else r.doubled.iloc[:0]
     marker = {"color": "rgba(213,94,0,0.30)", "line": {"color": WRONG, "width": 3}}
     texts = [
-        f"<b>table {label(t)} is written by {label(c)}</b><br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
+        f"<b>table {label(t)} is written by {label(c)}</b><br>{rounded(a / 1000, 6)} to {rounded(b / 1000, 6)} ms"
         for t, c, a, b in zip(mine["table"], mine["captures"], mine["since_us"], mine["until_us"], strict=True)
     ]
     fig = Figure([*_states(r, by), *_unowned(r, by), _frame(mine, marker, "two write", texts), *_lines(r)])
@@ -117,7 +117,7 @@ def finding_of(r: Rows, clock: Clock) -> str:
 
 
 def _length(us: float) -> str:
-    return f"{us / 1e6:,.3g} s" if us >= 1e6 else f"{us / 1000:,.4g} ms"
+    return f"{rounded(us / 1e6)} s" if us >= 1e6 else f"{rounded(us / 1000, 4)} ms"
 
 
 def _states(r: Rows, by: By) -> list[Bar]:
@@ -129,8 +129,8 @@ def _states(r: Rows, by: By) -> list[Bar]:
         wide = ((mine["x1"] - mine["x0"]) / span > _NAMED) & (mine["height"] > 0.3) & (state == "replicating")
         marker = {"color": color, "line": {"width": 0.5, "color": "white"}, "pattern": hatch(shape)}
         hover = [
-            f"table {label(r.table)} is {r.state} on {label(r.node)}<br>{r.since_us / 1000:,.6g} to "
-            f"{'the end' if r.open else f'{r.until_us / 1000:,.6g} ms'}"
+            f"table {label(r.table)} is {r.state} on {label(r.node)}<br>{rounded(r.since_us / 1000, 6)} to "
+            f"{'the end' if r.open else f'{rounded(r.until_us / 1000, 6)} ms'}"
             for r in mine.itertuples()
         ]
         bars = Bar(
@@ -151,7 +151,7 @@ def _unowned(r: Rows, by: By) -> list[Bar]:
     lines = hatch("/", size=9, solidity=0.3, color=GREY)
     marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": lines}
     texts = [
-        f"no capture writes table {label(t)}<br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
+        f"no capture writes table {label(t)}<br>{rounded(a / 1000, 6)} to {rounded(b / 1000, 6)} ms"
         for t, a, b in zip(mine["table"], mine["since_us"], mine["until_us"], strict=True)
     ]
     return [_frame(mine.assign(height=0.6), marker, "no writer", texts)]
@@ -361,4 +361,4 @@ def _finding(tables: int, covered: pd.DataFrame) -> str:
     if alone.empty:
         return f"{count(tables, 'table')}: {two}"
     longest = (alone["until_us"] - alone["since_us"]).max() / 1e6
-    return f"{count(tables, 'table')}: {two}; {alone['table'].nunique():,} have a gap, the longest {longest:,.3g} s"
+    return f"{count(tables, 'table')}: {two}; {alone['table'].nunique():,} have a gap, the longest {rounded(longest)} s"

@@ -10,7 +10,7 @@ import pandas as pd
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.look import GREY, OKABE_ITO, PATTERNS, WRONG, hatch, look
 from ticdc_lab.figures.theme import finish, label, sentence
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 _NOTE = (
     "One lane for the owner, each processor and each partition; 0 is the decision. The grey wall is the time in "
@@ -58,7 +58,8 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> Figure
     span = max((last_ms - plan["at_ms"]) / 1000, 0.001)
     shown = [max(begin, -span), max(min(end, 2.5 * span), 1.2 * span)]
     lanes += _processors(fig, plan, begin, end)
-    lanes += _partitions(fig, writes, thin=0.012 * (shown[1] - shown[0]))
+    thin = 0.012 * (shown[1] - shown[0])
+    lanes += _partitions(fig, writes, thin=thin)
     if plan["admin_ms"] is not None:
         moments = dict(zip(_MARKS, (plan["at_ms"], plan["admin_ms"], plan["start_ms"]), strict=True))
     else:
@@ -71,8 +72,21 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> Figure
     fig.update_layout(barmode="overlay", bargap=0.35, showlegend=True, legend={"traceorder": "normal"})
     fig.update_xaxes(title_text="s since the decision (clock of the TSO)", range=shown)
     fig.update_yaxes(categoryorder="array", categoryarray=lanes, autorange="reversed", type="category")
-    note = _NOTE if plan["admin_ms"] is not None else _NOTE_ADD
+    note = (_NOTE if plan["admin_ms"] is not None else _NOTE_ADD) + _left_out(plan, writes, shown, thin)
     return finish(fig, title=_finding(plan, writes), note=note, height=300 + 24 * len(lanes))
+
+
+def _left_out(plan: Mapping[str, Any], writes: pd.DataFrame, shown: list[float], thin: float) -> str:
+    """What of the change is not drawn, or drawn longer than it was."""
+    partitions, processors = int(writes["partition"].nunique()), len(plan["processors"])
+    few = [f"{_LANES} of {count(n, what)}" for n, what in ((processors, "processor"), (partitions, "partition"))
+           if n > _LANES]  # fmt: skip
+    lasts_s = (writes["to_ms"] - writes["from_ms"]) / 1000
+    ends = (writes["from_ms"].min() / 1000, writes["to_ms"].max() / 1000)
+    said = f" {' and '.join(few)} are drawn." if few else ""
+    if ends[0] < shown[0] or ends[1] > shown[1]:
+        said += f" The log goes from {rounded(float(ends[0]))} s to {rounded(float(ends[1]))} s; zoom out to see it."
+    return said + f" What is shorter than {rounded(thin)} s is drawn so long." * bool((lasts_s < thin).any())
 
 
 _LEAST_PX = 560
@@ -164,7 +178,8 @@ def _verdict(faults: pd.DataFrame) -> str:
     total = {str(p): int(mine["changes"].sum()) for p, mine in faults.groupby("procedure", sort=False)}
     clean = [p for p, n in total.items() if n == 0]
     broken = [f"{label(p)} breaks {count(n, 'change')}" for p, n in total.items() if n]
-    said = [f"{' and '.join(map(label, clean))} keeps every change"] if clean else []
+    keep = "keeps" if len(clean) == 1 else "keep"
+    said = [f"{' and '.join(map(label, clean))} {keep} every change"] if clean else []
     return "; ".join([*said, *broken])
 
 

@@ -22,7 +22,7 @@ from ticdc_lab.simulate.pd.looking.tryout import RealRun
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
 from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.running import Future
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 # How stores, peers and operators look in the pictures of PD: the same colours in all of them.
 
@@ -124,7 +124,7 @@ def time_left(left: TimeLeft) -> Figure:
 
 
 def _s(seconds: float) -> str:
-    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:,.2g} s"
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{rounded(seconds, 2)} s"
 
 
 def _bar(b: Bound, color: str, hatch: str) -> Bar:
@@ -245,7 +245,7 @@ def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Future]) 
 
 def number(v: float) -> str:
     """Give a number with three digits that count, and never as a power of ten."""
-    return f"{v:,.0f}" if v >= 100 else f"{v:,.3g}"
+    return f"{v:,.0f}" if v >= 100 else f"{rounded(v)}"
 
 
 def _more(c: Future, k: int) -> str:

@@ -9,7 +9,7 @@ from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.look import GREY, WRONG, legend_above, look
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.pipeline.samples import STAGES
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 STAGE_LOOK = {
     "puller": ("#56B4E9", "."), "sorter": ("#0072B2", ""), "disk": (WRONG, "x"), "mounter": ("#E69F00", "/"),
@@ -63,7 +63,7 @@ def finding_of(rows: pd.DataFrame) -> str:
     sums = rows.groupby(["time_us", "stage"])["rows"].sum()
     time_us, stage = sums.idxmax()
     where = label(_MEANS[stage].split(":")[0] + (" (on disk)" if stage == "disk" else ""))
-    most = f"Most rows wait in the {where}: {count(int(sums.max()), 'row')} at {time_us / 1e6:,.4g} s"
+    most = f"Most rows wait in the {where}: {count(int(sums.max()), 'row')} at {rounded(time_us / 1e6, 4)} s"
     spilled = rows[(rows["stage"] == "disk") & (rows["rows"] > 0)]
     if spilled.empty:
         return f"{most}; nothing is spilled to disk"
@@ -71,7 +71,7 @@ def finding_of(rows: pd.DataFrame) -> str:
     fullest = int(spilled.groupby("time_us")["rows"].sum().max())
     n = spilled["table"].nunique()
     tables = f"{count(n, 'table')} {'spills' if n == 1 else 'spill'}"
-    return f"{most}; {tables} up to {count(fullest, 'row')}, from {first['time_us'] / 1e6:,.4g} s on"
+    return f"{most}; {tables} up to {count(fullest, 'row')}, from {rounded(first['time_us'] / 1e6, 4)} s on"
 
 
 def _areas(rows: pd.DataFrame) -> list[Scatter]:

@@ -14,7 +14,7 @@ from ticdc_lab.figures.look import GREY, WRONG, legend_above
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.pipeline.tables import shown
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 _LOOK = {
     "prewrite": ("#E69F00", "triangle-right"), "committed": ("#0072B2", "diamond"), "commit": ("#009E73", "circle"),
@@ -147,10 +147,11 @@ def _marks(given: pd.DataFrame, first: int, names: Mapping[int, str]) -> list[Sc
 
 def _hover(r: Mapping[Any, Any], names: Mapping[int, str]) -> str:
     if r["type"] == "initialized":
-        return f"the scan is done at {r['at_us'] / 1e6:,.6g} s"
+        return f"the scan is done at {rounded(r['at_us'] / 1e6, 6)} s"
     commit = f", commit_ts {_moment(int(r['commit_ts']), names)}" if r["commit_ts"] else ""
     stamps = f"start_ts {_moment(int(r['start_ts']), names)}{commit}"
-    return f"{r['type']} of {label(shown(int(r['key'])))} by the {r['by']}: {stamps}<br>at {r['at_us'] / 1e6:,.6g} s"
+    at = f"at {rounded(r['at_us'] / 1e6, 6)} s"
+    return f"{r['type']} of {label(shown(int(r['key'])))} by the {r['by']}: {stamps}<br>{at}"
 
 
 def _moment(ts: int, names: Mapping[int, str]) -> str:

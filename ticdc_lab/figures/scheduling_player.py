@@ -16,7 +16,7 @@ from ticdc_lab.figures.sequence_layout import Axis, SequenceLayout, lay_out
 from ticdc_lab.figures.stepped import player_controls
 from ticdc_lab.figures.theme import TITLE_CHARS, finish, label, sentence, wrapped
 from ticdc_lab.simulate.ledger import Present
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 SPLIT = 0.52
 """How much of the width the messages have; the tables have the rest."""
@@ -200,7 +200,7 @@ def _title(s: SequenceLayout, present: Present, step: int) -> str:
 def _named(s: SequenceLayout, step: int) -> str:
     k = int(np.searchsorted(s.steps, step, side="right")) - 1
     us = int(s.times_us[max(0, k)])
-    return f"step {step}" if us == step else f"step {step} ({us / 1000:,.6g} ms)"
+    return f"step {step}" if us == step else f"step {step} ({rounded(us / 1000, 6)} ms)"
 
 
 def _moving(s: SequenceLayout, present: Present, step: int) -> list[Any]:

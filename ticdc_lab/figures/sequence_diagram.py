@@ -14,7 +14,7 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, PROTOCOL, Axis, SequenceLayout, lay_out
 from ticdc_lab.figures.theme import finish, label, legend_px, sentence
 from ticdc_lab.simulate.arrows import table_of
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 _STEP_PX, _LEAST_PX, _MOST_PX, _TIME_PX = 26, 240, 1500, 560
 _NOTE = (
@@ -107,7 +107,7 @@ def _finding(s: SequenceLayout) -> str:
     n = int(s.arrows["n"].sum())
     fates = s.arrows.groupby("fate")["n"].sum()
     told = [f"{fates[f]:,} {w}" for f, w in _FATES.items() if f in fates]
-    ends = f"{s.times_us[0] / 1000:,.5g} to {s.times_us[-1] / 1000:,.5g} ms"
+    ends = f"{rounded(s.times_us[0] / 1000, 5)} to {rounded(s.times_us[-1] / 1000, 5)} ms"
     of = f" (the first of {s.total:,})" if n < s.total else ""
     arrived = "; all arrive" if not told else f": {', '.join(told)}"
     crashes = int((s.marks["kind"] == "crashed").sum())
@@ -321,5 +321,7 @@ def when(s: SequenceLayout) -> tuple[list[float], list[str]]:
     every = max(1, -(-len(s.steps) // 30))
     at = pd.DataFrame({"step": s.steps, "us": s.times_us}).iloc[::every]
     plain = bool((at["step"] == at["us"]).all())
-    texts = [str(n) if plain else f"{n} · {us / 1000:,.5g} ms" for n, us in zip(at["step"], at["us"], strict=True)]
+    texts = [
+        str(n) if plain else f"{n} · {rounded(us / 1000, 5)} ms" for n, us in zip(at["step"], at["us"], strict=True)
+    ]
     return s.y(at["step"], at["us"]).tolist(), texts

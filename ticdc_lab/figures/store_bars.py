@@ -12,6 +12,7 @@ from ticdc_lab.figures.theme import finish, sentence
 from ticdc_lab.pd_core.measures import LEADERS, PEERS, counts, shares, uneven
 from ticdc_lab.pd_core.stores import shown_state
 from ticdc_lab.simulate.pd.world.recording import ClusterSample
+from ticdc_lab.words import rounded
 
 _ROW_PX = 150
 _MANY = 24
@@ -68,11 +69,12 @@ def _panel(
     values = [now.get(i, 0) for i in ids]
     wide = len(ids) <= _MANY
     hover = [
-        f"store {i}: {v:,.4g} {name}, its share {targets.get(i, 0):,.4g}" for i, v in zip(ids, values, strict=True)
+        f"store {i}: {rounded(v, 4)} {name}, its share {rounded(targets.get(i, 0), 4)}"
+        for i, v in zip(ids, values, strict=True)
     ]
     bars = Bar(
         x=at, y=values, marker=marker, name=name, width=0.62, hovertext=hover, hoverinfo="text",
-        text=[f"{v:,.4g}" for v in values] if wide else None, textposition="inside", textangle=0,
+        text=[f"{rounded(v, 4)}" for v in values] if wide else None, textposition="inside", textangle=0,
         insidetextanchor="start", textfont={"size": 12}, showlegend=False,
     )  # fmt: skip
     picks = [Selection(store=i) for i in ids]
@@ -80,7 +82,7 @@ def _panel(
     if before:
         old = [before.get(i, 0) for i in ids]
         outlined = Bar(
-            x=at, y=old, width=0.8, name="before", hovertext=[f"before: {v:,.4g} {name}" for v in old],
+            x=at, y=old, width=0.8, name="before", hovertext=[f"before: {rounded(v, 4)} {name}" for v in old],
             marker={"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 2}}, hoverinfo="text",
             showlegend=row == 1,
         )  # fmt: skip

@@ -114,7 +114,8 @@ def clock(ms: Any) -> np.ndarray:
 def on_clock(what: str) -> dict[str, Any]:
     """Settings of an axis whose values are of :func:`clock`."""
     return {
-        "type": "date", "title_text": f"{what} ({zone()})", "hoverformat": "%H:%M:%S.%L", "tickangle": 0, "nticks": 7,
+        "type": "date", "title_text": f"{what} ({zone()})", "hoverformat": "%Y-%m-%d %H:%M:%S.%L",
+        "tickangle": 0, "nticks": 7,
     }  # fmt: skip
 
 

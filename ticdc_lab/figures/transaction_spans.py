@@ -81,7 +81,10 @@ def transaction_spans(
     fig.update_xaxes(title_text=lane, tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
     ticks = np.unique(np.linspace(0, len(y) - 1, min(len(y), _TICKS)).round().astype(int))
     at = clock(sample["commit_ts"].to_numpy(dtype=np.int64)[ticks] >> LOGICAL_BITS)
-    words = [f"{pd.Timestamp(ms, unit='ms'):%H:%M:%S.%f}"[:-3] for ms in at]
+    times = [pd.Timestamp(ms, unit="ms") for ms in at]
+    days = [f"{t:%Y-%m-%d}" for t in times]
+    shown = [f"{day} " if len({*days}) > 1 and day not in days[:i] else "" for i, day in enumerate(days)]
+    words = [f"{day}{t:%H:%M:%S.%f}"[:-3] for day, t in zip(shown, times, strict=True)]
     fig.update_yaxes(title_text=f"transactions by commit time ({zone()})", tickvals=ticks, ticktext=words)
     total = totals.iloc[0]
     told = transactions_finding(

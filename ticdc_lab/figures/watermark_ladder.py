@@ -13,7 +13,7 @@ from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.look import GREY, WRONG, hatched, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import alike, clock, finish, label, of_partitions, on_clock, sentence
-from ticdc_lab.words import count, percent
+from ticdc_lab.words import count, percent, rounded
 
 # Where every partition is at every watermark step; shared by the ladder and the lag figure.
 
@@ -26,15 +26,17 @@ Lane = tuple[str, int]
 class TopicProgress:
     """One topic along its watermark steps.
 
-    ``x_s`` are the seconds of each step's value since the first; ``stands_s[lane]`` the same of what the partition had
-    stated by then (nan before its first watermark); ``least_s`` the least of them; ``behind[lane]`` where it is the
-    least and less than the step's own value.
+    ``x_s`` are the seconds of each step's value since the first. ``step`` is its place among all steps of the topic;
+    the drawn ones may be only some of them. ``stands_s[lane]`` are the seconds of what the partition had stated by then
+    (nan before its first watermark), ``least_s`` the least of them. ``behind[lane]`` is where it is the least and less
+    than the step's own value.
     """
 
     topic: str
     origin_ms: int
     steps_total: int
     x_s: np.ndarray
+    step: np.ndarray
     stands_s: dict[Lane, np.ndarray]
     least_s: np.ndarray
     behind: dict[Lane, np.ndarray]
@@ -44,8 +46,8 @@ class TopicProgress:
         return clock(self.origin_ms + 1000 * np.asarray(seconds, dtype=np.float64))
 
     def held_share(self, lane: Lane) -> float:
-        """Share of steps at which the lane holds the topic back."""
-        return float(self.behind[lane].mean())
+        """Share of steps at which the lane holds the topic back; one that is left out is as the one before it."""
+        return float(np.average(self.behind[lane], weights=np.diff(self.step, append=self.step[-1] + 1)))
 
     def held_s_max(self, lane: Lane) -> float:
         """Most seconds the lane was behind while it held the topic back; nan where it never had a watermark."""
@@ -53,10 +55,22 @@ class TopicProgress:
         late = late[~np.isnan(late)]
         return float(late.max()) if len(late) else float("nan")
 
-    def worst(self) -> Lane | None:
-        """The lane that holds the topic back at most steps; None if none does."""
+    def worst(self) -> list[Lane]:
+        """The lanes that hold the topic back at most steps, all at the same ones; none if none does."""
         ranked = sorted(self.behind, key=lambda lane: (-self.held_share(lane), lane))
-        return ranked[0] if ranked and self.behind[ranked[0]].any() else None
+        if not ranked or not self.behind[ranked[0]].any():
+            return []
+        return next(lanes for lanes in alike(self.behind) if ranked[0] in lanes)
+
+    def until_next_s(self) -> np.ndarray:
+        """Seconds from each step to the next of the topic; nan where that is left out, and at the last."""
+        follows = np.diff(self.step, append=self.step[-1]) == 1
+        return np.where(follows, np.diff(self.x_s, append=np.nan), np.nan)
+
+    @property
+    def about(self) -> str:
+        """``about `` where some steps are left out."""
+        return "about " if len(self.x_s) < self.steps_total else ""
 
 
 def progress(steps: pd.DataFrame, partitions: pd.DataFrame) -> list[TopicProgress]:
@@ -82,7 +96,8 @@ def _topic(topic: str, steps: pd.DataFrame, partitions: pd.DataFrame) -> TopicPr
     in_s = np.where(exact < 0, np.nan, ((exact >> LOGICAL_BITS) - origin) / 1000)
     lanes = [(topic, p) for p in numbers]
     return TopicProgress(
-        topic, origin, int(steps["steps_total"].max()), x_s, dict(zip(lanes, in_s, strict=True)),
+        topic, origin, int(steps["steps_total"].max()), x_s, ends.index.to_numpy(dtype=np.int64),
+        dict(zip(lanes, in_s, strict=True)),
         np.where(least < 0, np.nan, ((least >> LOGICAL_BITS) - origin) / 1000), dict(zip(lanes, held, strict=True)),
     )  # fmt: skip
 
@@ -116,7 +131,7 @@ _NOTE_OF_LADDER = (
 
 def watermark_ladder(
     steps: pd.DataFrame, *, partitions: pd.DataFrame, incidents: pd.DataFrame | None = None, topic: str | None = None,
-    partition: int | None = None,
+    partition: int | None = None, at_least: bool = False,
 ) -> Figure:  # fmt: skip
     """Draw the resolved ts of every partition over the topic's watermark steps.
 
@@ -132,6 +147,8 @@ def watermark_ladder(
         Which topic; by default the one with most steps.
     partition
         The only one that is drawn beside the topic's own line, and that the title is about; by default all are.
+    at_least
+        Whether the log has more incidents than these.
     """
     if steps.empty:
         return sentence("How far the log is complete is unknown", "The log has no watermark message.")
@@ -148,7 +165,7 @@ def watermark_ladder(
         _ladder_line(fig, p, lanes)
     for lane in shown:
         _band(fig, p, lane)
-    marks = [] if found.empty else _incidents(fig, p, found)
+    marks = [] if found.empty else _incidents(fig, p, found, "at least " * at_least)
     fig.update_yaxes(**on_clock("resolved ts"), row=1, col=1)
     if band:
         fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
@@ -159,27 +176,36 @@ def watermark_ladder(
         stated = sorted({float(lane[0]) for lane in p.stands_s.values() if lane[0] == lane[0]})
         fig.update_yaxes(tickvals=p.at(stated), row=1, col=1)
     fig.update_layout(barmode="overlay", bargap=0, hovermode="closest")
-    worst = p.worst() if chosen not in p.stands_s else chosen
+    worst = p.worst() if chosen not in p.stands_s else [chosen]
     title = _finding_of_ladder(p, marks, chosen, worst)
     fig = finish(fig, title=title, note=_note(p, band), height=520 if band else 440)
-    if worst is not None and p.behind[worst][-1]:
+    if worst and p.behind[worst[0]][-1]:
         fig.layout.meta["from_end"] = True  # a narrow place shows first what the title names
     return fig
 
 
-def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None, worst: Lane | None) -> str:
+def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None, worst: list[Lane]) -> str:
     if chosen in p.stands_s and not p.behind[chosen].any():
         told = f"Partition {chosen[1]} never holds the topic back"
-    elif worst is None:
+    elif not worst:
         n = len(p.stands_s)
         every = f"All {n:,} partitions state" if n > 1 else "The one partition states"
         steps = f"all {count(p.steps_total, 'watermark')}" if p.steps_total > 1 else "the one watermark"
         told = f"{every} {steps}: no partition holds the topic back"
     else:
-        late = p.held_s_max(worst)
-        share = f"Partition {worst[1]} holds the minimum for {percent(p.held_share(worst), 1)} of the steps"
-        told = share + (", without any watermark" if math.isnan(late) else f", at most {late:,.3g} s behind")
-        if p.behind[worst][-1] and not math.isnan(late):
+        late, stands, held = p.held_s_max(worst[0]), p.stands_s[worst[0]], p.behind[worst[0]]
+        who = of_partitions(lane[1] for lane in worst)
+        holds = "hold" if len(worst) > 1 else "holds"
+        share = percent(p.held_share(worst[0]))
+        told = f"P{who[1:]} {holds} the minimum for {p.about * share[0].isdigit()}{share} of the steps"
+        first = "until their first watermark" if len(worst) > 1 else "until its first watermark"
+        if np.isnan(stands).all():
+            told += ", without any watermark"
+        elif math.isnan(late):
+            told += f", {first}"
+        else:
+            told += f", at most {rounded(late)} s behind" + f" and {first}" * bool(np.isnan(stands[held]).any())
+        if held[-1] and not math.isnan(late):
             told, marks = f"{told}, to the last step", [f"{mark} before" for mark in marks]
     return "; ".join([told, *([" and ".join(marks)] if marks else [])])
 
@@ -191,7 +217,11 @@ def _note(p: TopicProgress, band: bool) -> str:
         if band
         else f"{_NOTE_OF_LADDER}; here none does."
     )
-    return told if shown >= p.steps_total else f"{told} {p.steps_total:,} steps are drawn as {shown:,}."
+    widened = band and any(length < _thin(p) for held in p.behind.values() for *_, length in _stretches(p, held))
+    told += " What lasted less than 1/200 of the axis is drawn that wide." * widened
+    if shown >= p.steps_total:
+        return told
+    return f"{told} {shown:,} of {p.steps_total:,} steps are drawn, the largest lags among them."
 
 
 def _area(fig: Figure, p: TopicProgress) -> None:
@@ -214,7 +244,7 @@ def _area(fig: Figure, p: TopicProgress) -> None:
 def _ladder_line(fig: Figure, p: TopicProgress, lanes: list[Lane]) -> None:
     """One line for the partitions that state the same; it has the look of the first."""
     style, y, name = look(lanes[0][1]), p.stands_s[lanes[0]], of_partitions(lane[1] for lane in lanes)
-    upcoming = np.append(np.diff(p.x_s), np.nan)
+    upcoming = p.until_next_s()
     hover = [
         f"{name}<br>resolved ts {_at(p, v)}<br>lag {_num(x - v)} s"
         + ("" if math.isnan(n) else f"<br>the next watermark is {_num(n)} s ahead")
@@ -248,8 +278,9 @@ def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
     tied = np.sum(list(p.behind.values()), axis=0)
     before = np.cumsum(list(p.behind.values()), axis=0)[list(p.behind).index(lane)] - 1
     width = ends - p.x_s
-    least = (p.x_s[-1] - p.x_s[0]) / 200 or 0.001
-    width = np.maximum(width, least)
+    for low, high, length in _stretches(p, held):
+        width[low:high] *= max(1.0, _thin(p) / length) if length else 1.0
+        width[high - 1] = max(width[high - 1], 0.0 if length else _thin(p))
     bars = Bar(
         x=p.at((p.x_s + width / 2)[held]), width=1000 * width[held], y=(1 / tied[held]),
         base=(before[held] / tied[held]), marker=hatched(lane[1]), name=lane_name(lane, one_topic=True),
@@ -262,7 +293,19 @@ def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
         begins = p.x_s[np.flatnonzero(~held)[-1] + 1 if not held.all() else 0]
         late_s = float(p.x_s[-1] - p.stands_s[lane][-1])
         if not math.isnan(late_s):
-            _named(fig, p, (float(begins), float(p.x_s[-1])), f"{late_s:,.3g} s behind")
+            _named(fig, p, (float(begins), float(p.x_s[-1])), f"{rounded(late_s)} s behind")
+
+
+def _stretches(p: TopicProgress, held: np.ndarray) -> list[tuple[int, int, float]]:
+    """First and end of each stretch of steps at which a lane holds the topic back, and how long it is, s."""
+    ends = np.append(p.x_s[1:], p.x_s[-1])
+    edges = np.flatnonzero(np.diff(held.astype(np.int8), prepend=0, append=0)).reshape(-1, 2).tolist()
+    return [(low, high, float(ends[high - 1] - p.x_s[low])) for low, high in edges]
+
+
+def _thin(p: TopicProgress) -> float:
+    """The least width of a stretch, s."""
+    return float(p.x_s[-1] - p.x_s[0]) / 200 or 0.001
 
 
 def _of(lanes: list[Lane]) -> Selection:
@@ -270,7 +313,7 @@ def _of(lanes: list[Lane]) -> Selection:
     return Selection(topic=lanes[0][0], partition=lanes[0][1] if len(lanes) == 1 else None)
 
 
-def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> list[str]:
+def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame, least: str) -> list[str]:
     """Regressions as crosses on the line, stalls as hatched spans with their length; gives how many of each."""
     at = _in_s(p, incidents, "resolved_ts")
     regressed = incidents["regressed"].fillna(False).to_numpy(dtype=bool)
@@ -297,13 +340,13 @@ def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> list[s
         spans.setdefault((float(end_s), float(row.step_s)), []).append(int(row.partition))
     for (end_s, length_s), partitions in spans.items():
         _stall(fig, p, end_s, length_s, partitions)
-    return [count(n, of) for n, of in ((int(regressed.sum()), "regression"), (len(spans), "stall")) if n]
+    return [f"{least}{count(n, of)}" for n, of in ((int(regressed.sum()), "regression"), (len(spans), "stall")) if n]
 
 
 def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partitions: list[int]) -> None:
     """A stall, once for all partitions that stalled alike, with its length where there is room."""
     who = "all partitions" if len(partitions) == len(p.stands_s) else of_partitions(partitions)
-    text = f"{who} stalled {length_s:,.3g} s, to {_at(p, end_s)}"
+    text = f"{who} stalled {rounded(length_s)} s, to {_at(p, end_s)}"
     hatch = {"fgcolor": GREY, "fillmode": "overlay", "shape": "/", "size": 8}
     span = {"x": p.at([end_s - length_s / 2]), "width": [1000 * length_s], "y": [1], "base": [0]}
     marker = {"color": "rgba(128,128,128,0.16)", "line": {"width": 1, "color": GREY}, "pattern": hatch}
@@ -313,7 +356,7 @@ def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partiti
     fig.add_trace(marked(bar, Selection(topic=p.topic, partition=one, between_ms=between_ms)), 2, 1)
     x0, x1 = (float(x) for x in p.at([end_s - length_s, end_s]))
     fig.add_vrect(x0=x0, x1=x1, fillcolor="rgba(128,128,128,0.14)", line_width=0, layer="below", row=1, col=1)
-    _named(fig, p, (end_s - length_s, end_s), f"{length_s:,.3g} s")
+    _named(fig, p, (end_s - length_s, end_s), f"{rounded(length_s)} s")
 
 
 def _named(fig: Figure, p: TopicProgress, span_s: tuple[float, float], text: str) -> None:
@@ -359,11 +402,13 @@ def lag(
         return sentence(f"Partition {partition} has no event", "Choose another partition.")
     late = {lane: p.x_s - p.stands_s[lane] for lane in chosen}
     if all(np.nansum(v) == 0 and not np.isnan(v).any() for v in late.values()):
-        gap = float(np.diff(p.x_s).max()) if len(p.x_s) > 1 else 0.0
-        every = f"{count(p.steps_total, 'watermark')}, the longest gap between two is {gap:,.3g} s."
+        gaps = p.until_next_s()
+        every = f"all {p.steps_total:,} watermarks" if p.steps_total > 1 else "the one watermark"
+        known = gaps[~np.isnan(gaps)]
+        gap = f"; the longest gap between two is {rounded(float(known.max()))} s" if len(known) else ""
         return sentence(
             "No partition ever lags behind another" if partition is None else f"Partition {partition} never lags",
-            f"{'Every partition' if partition is None else 'It'} states every one of the topic's {every}",
+            f"{'Every partition' if partition is None else 'It'} states {every} of the topic{gap}.",
         )
     fig = Figure()
     for lanes in alike(late):
@@ -376,7 +421,8 @@ def lag(
         fig.add_trace(marked(drawn, _of(lanes)))
     fig.update_xaxes(**on_clock("watermark broadcast, clock of the TSO"))
     fig.update_yaxes(title_text="lag, s", rangemode="tozero")
-    return finish(fig, title=_finding_of_lag(p, late), note=_NOTE_OF_LAG)
+    cut = f" {len(p.x_s):,} of {p.steps_total:,} steps are drawn, the largest lags among them." * bool(p.about)
+    return finish(fig, title=_finding_of_lag(p, late), note=_NOTE_OF_LAG + cut)
 
 
 def _finding_of_lag(p: TopicProgress, late: dict[tuple[str, int], np.ndarray]) -> str:
@@ -386,4 +432,11 @@ def _finding_of_lag(p: TopicProgress, late: dict[tuple[str, int], np.ndarray]) -
     if silent:
         return f"{count(len(silent), 'partition')} never stated a watermark: {', '.join(map(str, silent))}"
     at = float(p.x_s[int(np.nanargmax(late[worst]))])
-    return f"The largest lag is {most:,.3g} s, of partition {worst[1]}, at {_at(p, at)}"
+    behind = next(lanes for lanes in alike(late) if worst in lanes)
+    told = f"The largest lag is {rounded(most)} s, of {of_partitions(lane[1] for lane in behind)}, at {_at(p, at)}"
+    late_first = {lane: int(np.isnan(v).argmin()) for lane, v in late.items() if np.isnan(v[0])}
+    if not late_first:
+        return told
+    last = max(late_first, key=lambda lane: (late_first[lane], -lane[1]))
+    until = f"artition {last[1]} has no watermark before {_at(p, float(p.x_s[late_first[last]]))}"
+    return f"{told}; p{until}" if most else f"P{until}; behind its first one none lags"

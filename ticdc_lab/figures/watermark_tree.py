@@ -16,7 +16,7 @@ from ticdc_lab.figures.theme import finish, label, sentence, wrapped
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ledger import natural
 from ticdc_lab.simulate.pipeline.samples import ROOT, Chain, MarkRow, Of, bound, by_moment, chains, children
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 # Watermark tree: global, processors, tables, regions and locks as an icicle, who holds the minimum lit.
 
@@ -204,7 +204,7 @@ def _hover(m: MarkRow, c: Chain) -> str:
 
 
 def _s(us: float) -> str:
-    return f"{us / 1e6:,.3f} s" if us >= 100_000 else f"{us / 1000:,.3g} ms"
+    return f"{us / 1e6:,.3f} s" if us >= 100_000 else f"{rounded(us / 1000)} ms"
 
 
 # Watermarks at every level over time: how far each is behind the clock, the lowest of each level highlighted.

@@ -11,7 +11,7 @@ from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.filters import SOURCE
 from ticdc_lab.simulate.pd.looking.decisions import CandidateRow, DecisionTable, choice_of, word
 from ticdc_lab.simulate.pd.world.recording import Decision
-from ticdc_lab.words import count
+from ticdc_lab.words import count, rounded
 
 _ROW_PX, _HEAD_PX = 29, 34
 _MOST = 16
@@ -47,7 +47,7 @@ def why_table(told: Explained | Decision) -> Figure:
     columns = [
         [_bold(f"{r.role} {r.store}", r) for r in shown],
         *([_cell(r, f, choice.filters) for r in shown] for f in choice.filters),
-        [_bold("" if r.score is None else f"{r.score:,.6g} {label(r.of)}", r) for r in shown],
+        [_bold("" if r.score is None else f"{rounded(r.score, 6)} {label(r.of)}", r) for r in shown],
         [_bold(label(r.verdict), r) for r in shown],
     ]
     fills = [_FILLS["chosen" if r.chosen else "refused" if r.refused else "other"] for r in shown]
@@ -79,7 +79,7 @@ def told_of(told: Explained | Decision) -> str:
     more = f", one of {len(ways)}" if len(ways) > 1 else ""
     score = ""
     if op.source_score is not None and op.target_score is not None:
-        score = f"; score {op.source_score:,.5g} against {op.target_score:,.5g}"
+        score = f"; score {rounded(op.source_score, 5)} against {rounded(op.target_score, 5)}"
     return f"{head}{label(op.brief, most=100)}{region}{more}{score}"
 
 
@@ -108,5 +108,6 @@ def _compared(choice: DecisionTable) -> str:
     if not choice.compared or choice.operators:
         return ""
     best = max(choice.compared, key=lambda c: c.source_score - c.target_score)
-    gap = f"{best.source_score:,.5g} of store {best.source} against {best.target_score:,.5g} of store {best.target}"
+    source, target = rounded(best.source_score, 5), rounded(best.target_score, 5)
+    gap = f"{source} of store {best.source} against {target} of store {best.target}"
     return wrapped(f" The nearest that came to pay: {gap}, tolerance and what runs included.", width=400)

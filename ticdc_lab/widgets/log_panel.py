@@ -13,6 +13,7 @@ from ticdc_lab.answers import complete_to
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.answers.transactions import spans
 from ticdc_lab.events.tso import LOGICAL_BITS
+from ticdc_lab.facts.overview import LISTED
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.controls import choice, picture, tables, time_range
@@ -154,7 +155,13 @@ PICTURES: dict[str, Callable[[Summary, int | None, Summary], Figure]] = {
     "watermark ladder": lambda s, partition, of: (
         sentence(complete_to(s).rstrip("."), _ONE_CHECKPOINT)
         if s.of_storage
-        else figures.watermark_ladder(s.steps, partitions=s.partitions, incidents=s.incidents, partition=partition)
+        else figures.watermark_ladder(
+            s.steps,
+            partitions=s.partitions,
+            incidents=s.incidents,
+            partition=partition,
+            at_least=len(of.incidents) >= LISTED,
+        )
     ),
     "lag": lambda s, partition, of: (
         sentence("There is no lag to show", _ONE_CHECKPOINT)
@@ -203,10 +210,16 @@ def _of_tables(s: Summary, tables: frozenset[str]) -> Summary:
     by = s.load_by_table
     return replace(
         s,
-        load_by_table=by[(by["schema_name"] + "." + by["table_name"]).isin(tables)],
+        load_by_table=_of_drawn(by[(by["schema_name"] + "." + by["table_name"]).isin(tables)], lanes=len(tables)),
         transactions=_where(s.transactions, lambda of: [bool(tables & set(t)) for t in of["tables"]]),
         findings=_where(s.findings, lambda of: of["table"].isin(tables)),
     )
+
+
+def _of_drawn(load: pd.DataFrame, *, lanes: int = 0) -> pd.DataFrame:
+    """Without what is known only of all lanes over the whole time; ``lanes``: how many there are now."""
+    kept = load.drop(columns=["rows_total", "unevenness"], errors="ignore")
+    return kept.assign(lanes_total=lanes) if lanes else kept
 
 
 def _of_partition(s: Summary, partition: int | None) -> Summary:
@@ -244,11 +257,13 @@ def _of_time(s: Summary, between_ms: tuple[int, int] | None) -> Summary:
     def overlapping(load: pd.DataFrame) -> pd.DataFrame:
         """Stretches begin with their first millisecond and end before their last one."""
         known = load[load["from_ms"].notna()] if len(load) else load
-        return known[(known["from_ms"] < max(last, first + 1)) & (known["to_ms"] > first)] if len(known) else known
+        within_it = (known["from_ms"] < max(last, first + 1)) & (known["to_ms"] > first) if len(known) else []
+        return _of_drawn(known[within_it])
 
     steps = within("step_ts", s.steps)
-    if len(steps):  # the total of the log would count those that were not chosen
-        steps = steps.assign(steps_total=steps.groupby("topic")["step"].transform("nunique"))
+    if len(steps):  # the total of the log would count those beside the choice
+        of_topic = steps.groupby("topic")["step"]
+        steps = steps.assign(steps_total=of_topic.transform("max") - of_topic.transform("min") + 1)
     return replace(
         s,
         steps=steps,

@@ -16,6 +16,7 @@ from ticdc_lab.pd_core.stores import takes_part
 from ticdc_lab.simulate.pd.looking.recording import columns_of
 from ticdc_lab.simulate.pd.world.recording import ClusterSample, Recording
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
+from ticdc_lab.words import rounded
 
 PACE_S = 30.0
 """The pace is measured over so many seconds."""
@@ -76,12 +77,12 @@ def bounds(work: Sequence[Forecast], sample: ClusterSample, settings: WorldSetti
     limit = config.region_schedule_limit if of_balance else config.replica_schedule_limit
     each_s = tick_s * (_STEPS_TICKS + size / settings.io_mib_a_tick)
     seconds = peers * each_s / limit if limit else math.inf
-    why = f"{limit} at a time, about {each_s:,.2g} s each"
+    why = f"{limit} at a time, about {rounded(each_s, 2)} s each"
     found = [Bound(f"{name} {limit}", seconds, why, f"config set {name} N")]
     mib_s = settings.io_mib_a_tick / tick_s
     stores = sum(takes_part(s, config.max_store_down_time_s) for s in sample.cluster.stores.values())
     seconds = peers / max(1, stores) * size / settings.compression / mib_s
-    why = f"a store reads or writes {mib_s:,.4g} MiB of snapshots a second"
+    why = f"a store reads or writes {rounded(mib_s, 4)} MiB of snapshots a second"
     found.append(Bound("disks of the stores that take peers", seconds, why, "faster disks"))
     for f in todo:
         which = "remove-peer" if f.held_by.startswith("remove") else "add-peer"
