@@ -54,9 +54,9 @@ def holders(trace: pa.Table, *, of: str = "", until_us: int | None = None) -> pd
     pd.DataFrame
         ``since_us``, ``until_us``, ``since_step``, ``until_step``, ``kind`` (of :data:`KINDS`), ``name`` (``table 7``,
         ``capture-2``, ``the barrier``; empty for what has none), ``holds_since_us`` and ``answer``, the owner's
-        sentence. A stretch begins when by the owner, at the earliest where the global checkpoint moved last, and ends
-        where it gives another cause or none, where the checkpoint moves, and where another capture is the owner. Where there is no owner that could report, or
-        it is paused, that is the cause.
+        sentence. A stretch begins when by the owner, at the earliest where the global checkpoint moved last. It ends
+        where the owner gives another cause or none, where the checkpoint moves, and where another capture is the owner.
+        Where there is no owner that could report, or it is paused, that is the cause.
     """
     last = (trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if len(trace) else (0, 0)
     if of.startswith(JOB):
