@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,9 @@ def test_a_table_that_somebody_changed_is_refused_until_it_is_restored(
     ingest(spark, source, out, once=True)
     events = DeltaTable.forPath(spark, f"{out}/events")
     events.optimize().executeCompaction()
-    ingest(spark, source, out, once=True)
+    said: list[IngestState] = []
+    ingest(spark, source, out, once=True, said=said.append)
+    assert said == [replace(read_state(Tables(spark, out)), notes=(steps._NOTHING_NEW,))], "a run without news says so"
     events.delete("kind = 'row'")
     with pytest.raises(SourceError, match=r"changed the table events .*\(DELETE, version \d+\)") as found:
         ingest(spark, source, out, once=True)

@@ -214,7 +214,9 @@ def test_what_is_written_elsewhere_is_said_alike(log: Log, spark: SparkSession, 
     said = CliRunner().invoke(
         main, ["dispatch", SMALL, "--strategy", "index-value", "--partitions", "3", "--out", out], obj=spark
     )
-    assert said.stdout.splitlines()[0] == answer.finding
+    assert said.stdout.splitlines()[0] == answer.finding and f"target_partition: {out}" in said.stderr
+    sparse = log.dispatch(strategy="table", partitions=512)
+    assert sparse.finding.startswith(f"2,101 row changes go to {len(sparse.frames['load'])} of 512 partitions; ")
     looked = CliRunner().invoke(main, ["dispatch", SMALL, "--strategy", "index-value", "--partitions", "3"], obj=spark)
     assert looked.stdout == said.stdout, "nothing has to be written to see what would be"
     with pytest.raises(ContractError, match="Give a strategy or a changefeed"):

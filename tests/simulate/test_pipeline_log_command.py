@@ -81,7 +81,7 @@ def test_the_truth_is_the_same_in_every_form(spark: SparkSession, written: Path)
         (("--protocol", "canal-json"), "--protocol is the protocol of --log"),
         (("--seeds", "0..1", "--log", "log.parquet"), "--log and --truth are of one run"),
         (("--log", "log.csv"), "expected a name that ends in one of .parquet, .jsonl, .jsonl.gz"),
-        (("--log", "nowhere/log.parquet"), "its folder does not exist"),
+        (("--log", "nowhere/log.parquet"), "nowhere does not exist."),
         (("--log", "log.parquet", "--protocol", "smoke"), "smoke"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal, NamedTuple
@@ -140,3 +141,11 @@ def test_sections_of_duties_are_read() -> None:
     assert settings.duties.terms == (8_000_000, 1_000_000)
     assert settings.duties.versions == ("v8.5.0", "v6.0.0")
     assert settings.habits.terms == (5_000_000, 2_000_000)
+
+
+def test_many_names_are_listed_as_ranges() -> None:
+    """No kind of node is cut off from the hint."""
+    nodes = ["etcd", "partition", *(f"{kind}-{n}" for kind in ("capture", "partition", "tikv") for n in range(1, 33))]
+    listed = "Known: capture-1 to capture-32, etcd, partition, partition-1 to partition-32, tikv-1 to tikv-32."
+    with pytest.raises(ScenarioError, match=re.escape(listed)):
+        parsed("store-1", "mine.yaml").choice(nodes, "a node of the cluster")

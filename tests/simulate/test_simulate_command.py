@@ -134,7 +134,7 @@ def test_many_seeds_are_summed_up(spark: SparkSession, tmp_path: Path) -> None:
         (["--set", "network.loss=2"], "expected a probability from 0 to 1 at network.loss; found 2"),
         (["--seeds", "5..3"], "expected A..B"),
         (["--seeds", "1..3", "--seed", "2"], "either --seed or --seeds"),
-        (["--out", "/nowhere/t.parquet"], "its folder does not exist"),
+        (["--out", "/nowhere/t.parquet"], "mkdir -p /nowhere"),
     ],
 )
 def test_what_cannot_be_run_is_said_and_exit_code_2(args: list[str], said: str) -> None:

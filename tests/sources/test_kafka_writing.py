@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import engines
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import DataFrame
 from topics import mock_cluster, numbered, send
 
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import NoTopicError, SourceError
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import TopicReader
-from ticdc_lab.sources.kafka_writing import _send
+from ticdc_lab.sources.kafka_writing import _send, write_messages
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +84,14 @@ def test_a_workload_is_written_into_a_topic_without_java(servers: str) -> None:
     n = json.loads(ran.stdout)["written"]
     assert n > 1000 and len(there(source)) >= n + 1
     assert "has 4 partitions; the messages use partition 4" in refused.output
+
+
+def test_a_topic_that_is_not_there_is_refused_with_the_command_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing creates no topic; that its name may be misspelled is the hint of readers."""
+
+    def places(_: TopicReader) -> None:
+        raise NoTopicError("b:9092 has no topic t", hint="Check the name")
+
+    monkeypatch.setattr(TopicReader, "places", places)
+    with pytest.raises(NoTopicError, match="b:9092 --create --topic t --partitions N"):
+        write_messages(cast("DataFrame", None), topics_of("kafka://b:9092/t"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,10 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
+from ticdc_lab.cli.workload_commands import _SETTABLE
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.sources.load import load
+from ticdc_lab.workload.settings import Workload
 
 
 def run(spark: SparkSession, *args: str) -> Result:
@@ -68,3 +72,13 @@ def test_the_truth_cannot_take_the_place_of_the_log(spark: SparkSession, tmp_pat
     same = str(tmp_path / "one.parquet")
     result = run(spark, "bank", "--rows", "2000", "--out", same, "--truth", same)
     assert result.exit_code == 2 and "one.parquet" in result.output
+
+
+def test_the_page_lists_every_setting_with_its_default() -> None:
+    """In the order of the class; the help has the same names."""
+    page = (Path(__file__).parents[2] / "docs/workload.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", page, re.MULTILINE)
+    listed = {name: default for names, default in rows for name in re.findall(r"\w+", names) if name in _SETTABLE}
+    assert list(listed) == list(_SETTABLE)
+    defaults = {f.name: str(f.default) for f in fields(Workload) if f.name in _SETTABLE and f.default is not None}
+    assert {name: listed[name] for name in defaults} == defaults

@@ -174,7 +174,11 @@ def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:
     if not n:
         return nowhere or "The log has no row change, so nothing is dispatched."
     topics = placed["target_topic"].nunique() if "target_topic" in by else 1
-    where = count(partitions, "partition") + (f" of each of {topics} topics" if topics > 1 else "")
+    used, where = placed["target_partition"].nunique(), count(partitions, "partition")
+    if topics > 1:
+        where += f" of each of {topics} topics"
+    elif used < partitions:
+        where = f"{used:,} of {where}"
     most = percent(placed["count"].max(), n)
     return f"{count(n, 'row change goes', 'row changes go')} to {where}; the fullest takes {most}. {nowhere}".strip()
 

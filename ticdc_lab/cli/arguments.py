@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_lab.engine.choosing import choose
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SourceError, missing_folder
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.forms import OPTIONS
 from ticdc_lab.sources.places import LINES, is_kafka, mistyped, require_kind, require_source, unknown_options
@@ -90,10 +90,7 @@ def _check_out(out: str, *, page: bool) -> None:
     if not above.is_dir():
         raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place with --out.")
     if above != place.parent:
-        raise SourceError(
-            f"Cannot write {out}: the folder {place.parent} does not exist.",
-            hint="Create it first: mkdir -p FOLDER, or name another.",
-        )
+        raise missing_folder(place)
     if not os.access(place if place.exists() else above, os.W_OK):
         raise SourceError(
             f"Cannot write {out}: this user may not write there, or the device is read-only.",

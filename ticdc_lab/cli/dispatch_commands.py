@@ -90,6 +90,8 @@ def dispatch(
         if topics:
             shown_whole["topics"] = ["target_topic", "tables", "rows", "share", "idle", "max_over_mean"]
         print_answer(log, replace(answer, details=()), as_json=as_json, shown=shown_whole)
+        if out:
+            note(f"  All events, each with its target_partition: {out}")
 
 
 def _dispatch_request(
@@ -120,7 +122,8 @@ def _dispatch_request(
         check_strategy(strategy or "")
     n = partitions if partitions is not None or feed is None else feed.partitions
     if n is None:
-        raise click.UsageError("Missing option '--partitions'.")
+        without = "." if feed is None else f": neither {file} nor a --sink-uri has a partition-num."
+        raise click.UsageError(f"Missing option '--partitions'{without}")
     if strategy is not None:
         check_request(strategy, n, columns)
     return feed, n

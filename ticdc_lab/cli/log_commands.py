@@ -250,8 +250,15 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
 
 
 def _say_state(state: Any) -> None:
-    messages = f"batch {state.batch_id}: {sum(f['n_rows'] for f in state.facts)} rows so far"
-    click.echo(f"{messages}, transactions complete up to {state.complete_ts or 'nothing yet'}", err=True)
+    from ticdc_lab.events.tso import tso_words
+    from ticdc_lab.words import count
+
+    batch = f"batch {state.batch_id}: " if state.batch_id >= 0 else ""
+    rows = count(sum(f["n_rows"] for f in state.facts), "row change")
+    complete = "no transaction is complete yet"
+    if state.complete_ts is not None:
+        complete = f"transactions complete up to {tso_words(state.complete_ts)}"
+    click.echo(f"{batch}{rows} so far, {complete}", err=True)
     for sentence in (*state.notes, *state.gaps):
         click.echo(f"  {sentence}", err=True)
 

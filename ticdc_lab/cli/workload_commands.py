@@ -14,6 +14,10 @@ from ticdc_lab.workload.settings import KINDS, Workload
 
 _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", "rows", "seed")}
 
+_DEFAULTS = ", ".join(
+    f.name if f.default is None else f"{f.name}={f.default}" for f in fields(Workload) if f.name in _SETTABLE
+)
+
 
 @main.command()
 @click.argument("kind", type=click.Choice(KINDS))
@@ -21,7 +25,7 @@ _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", 
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed makes the same log.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help=f"Anything else of a workload, may be repeated: {', '.join(_SETTABLE)}.",
+    help=f"Another setting, may be repeated, with its default: {_DEFAULTS}. See docs/workload.md.",
 )  # fmt: skip
 @click.option(
     "--protocol",

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SourceError, missing_folder
 from ticdc_lab.errors.whole_files import bare_path, names_table, room_for
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def _write_lines(frame: DataFrame, out: Path) -> None:
     from ticdc_lab.engine.json_lines import write_lines
 
     if not out.parent.is_dir():
-        raise SourceError(
-            f"Cannot write {out}: the folder {out.parent} does not exist.", hint="Create it first: mkdir -p FOLDER"
-        )
+        raise missing_folder(out)
     # above 2^53 jq and JavaScript round a number: a TSO is one
     texts = {f"{c}_text": frame[c].cast("string") for c, kind in frame.dtypes if c.endswith("_ts") and kind == "bigint"}
     is_device = out.exists() and not out.is_file()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from ticdc_lab.errors.redaction import shown_source
 
 __all__ = [
     "ContractError", "DispatchError", "EngineError", "IncompleteHistoryError", "NoAnswerError", "NoTopicError",
     "ProtocolError", "ScenarioError", "SetupError", "SourceError", "SparkMissingError", "StreamingError",
-    "TiCDCLabError",
+    "TiCDCLabError", "missing_folder",
 ]  # fmt: skip
 
 
@@ -55,6 +56,13 @@ class EngineError(TiCDCLabError):
 
 class SourceError(TiCDCLabError):
     """A source cannot be found, cannot be read, or is of no known kind."""
+
+
+def missing_folder(out: str | Path) -> SourceError:
+    """Give the error of a file to write whose folder is not there."""
+    folder = Path(out).absolute().parent
+    make = f"mkdir -p {shlex.quote(str(folder))}"
+    return SourceError(f"Cannot write {out}: the folder {folder} does not exist.", hint=f"Create it first: {make}")
 
 
 class NoAnswerError(SourceError):

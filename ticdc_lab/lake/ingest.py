@@ -234,7 +234,7 @@ def ingest(
     every_s
         Seconds from the beginning of a batch to the next, at least.
     said
-        Called after each batch with what is known then.
+        Called after each batch with what is known then; with ``once`` also if no batch came, with a note.
     bounds
         As for :func:`ticdc_lab.sources.load.load`. They are not kept in ``out`` either.
 
@@ -284,7 +284,11 @@ def ingest(
             query.awaitTermination()
         finally:
             query.stop()
+        if said is not None and once and not steps.batches:
+            said(replace(steps.state, notes=(*steps.notes, _NOTHING_NEW)))
 
+
+_NOTHING_NEW = "No new message: the tables have all that the topic had."
 
 _TYPES_OF_NOW = (
     "Messages name no types. Types come from the DDL statements that the topic contained when this run began. Rows of "

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+import shlex
 import shutil
 import tarfile
 import tempfile
@@ -101,13 +102,15 @@ class PrintedFiles(NamedTuple):
         return self.of.get(kind, ())
 
 
+_PRINT_IT = "Give the JSON that pd-ctl prints; `ticdc-lab pd explain --help` names the commands."
+
+
 def wrong(file: PrintedFile | Path, where: str, expected: str, found: object) -> SourceError:
     """Give the error of a document of another form."""
     text = (
         found.decode(errors="replace") if isinstance(found, bytes) else found if isinstance(found, str) else repr(found)
     )
-    hint = "Give the JSON that pd-ctl prints; `ticdc-lab pd explain --help` names the commands."
-    return SourceError(f"{file}: {where}: expected {expected}, found {text:.160}", hint=hint)
+    return SourceError(f"{file}: {where}: expected {expected}, found {text:.160}", hint=_PRINT_IT)
 
 
 @contextmanager
@@ -128,7 +131,9 @@ def opened(file: PrintedFile | Path) -> IO[bytes]:
         stream = _unpacked(file.open("rb") if isinstance(file, Path) else _packed(file))
     except (*_BROKEN, KeyError) as e:
         why = getattr(e, "strerror", None) or str(e)
-        raise SourceError(f"{file}: cannot be read: {why}", hint="Save it again: pd-ctl store > store.json") from e
+        folder = (file if isinstance(file, Path) else file.path).parent
+        hint = f"List the folder: ls {shlex.quote(str(folder))}" if isinstance(e, FileNotFoundError) else _PRINT_IT
+        raise SourceError(f"{file}: cannot be read: {why}", hint=hint) from e
     try:
         head = stream.peek(_HEAD)[:_HEAD]
     except _BROKEN:

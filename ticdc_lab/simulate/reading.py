@@ -259,8 +259,18 @@ _INDENT = "Look for a missing colon, a tab, or a line that is indented different
 
 
 def _listed(names: Collection[str], most: int = 12) -> str:
-    few = sorted(names)[:most]
-    return ", ".join(few) + (f", .. ({len(names)} in all)" if len(names) > most else "")
+    """Names for a hint; above ``most`` as ranges, such as `tikv-1 to tikv-3`: no kind is cut off."""
+    if len(names) <= most:
+        return ", ".join(sorted(names))
+    numbers, ranges = dict[str, list[int]](), list[str]()
+    for name in names:
+        family = name.rstrip("0123456789")
+        numbers.setdefault(family, []).extend([int(name[len(family) :])] if name != family else [])
+    for family, of in sorted(numbers.items()):
+        ranges += [family] * (family in names)
+        if of:
+            ranges.append(f"{family}{min(of)}" + (f" to {family}{max(of)}" if len(of) > 1 else ""))
+    return ", ".join(ranges[:most]) + (f", .. ({len(names)} names)" if len(ranges) > most else "")
 
 
 def replace_value(top: Value, path: str, text: str) -> None:

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import missing_folder
 from ticdc_lab.errors.whole_files import names_table
 from ticdc_lab.machines.machine import Reason
 
@@ -275,7 +275,7 @@ def write_trace(trace: pa.Table, out: str, spark: SparkSession | None = None) ->
         replace_table(spark.createDataFrame(trace), out)
         return
     if not Path(out).absolute().parent.is_dir():
-        raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first: mkdir -p FOLDER")
+        raise missing_folder(out)
     if out.endswith(".parquet"):
         pq.write_table(trace, out)
         return

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.sessions import is_sail
 from ticdc_lab.engine.shuffle import Kernel, by_key
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import NoTopicError, SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources.kafka import Topics
 from ticdc_lab.sources.kafka_reading import Place, TopicReader, library
@@ -45,8 +45,14 @@ def write_messages(messages: DataFrame, topics: Topics) -> None:
     """
     if len(topics.names) != 1:
         raise SourceError(f"{topics.source} names {len(topics.names)} topics; expected one to write to.")
-    with TopicReader(topics) as reader:
-        places = set(reader.places())
+    try:
+        with TopicReader(topics) as reader:
+            places = set(reader.places())
+    except NoTopicError as error:
+        create = (
+            f"kafka-topics.sh --bootstrap-server {topics.brokers} --create --topic {topics.names[0]} --partitions N"
+        )
+        raise NoTopicError(error.message, hint=f"Writing creates no topic. Create it first: {create}") from None
     rows = messages.select("partition", "offset", "timestamp", "key", "value", "headers")
     send = partial(_send, topics=topics, places=places)
     if is_sail(messages.sparkSession):  # its tasks reach no network

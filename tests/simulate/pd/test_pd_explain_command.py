@@ -95,3 +95,10 @@ def test_a_folder_is_enough(printed: list[str], tmp_path: Path) -> None:
     assert found["regions"] == 3 and found["sentence"].startswith("replace-rule-offline-peer")
     done = CliRunner().invoke(main, ["pd", "explain", "--stores", str(tmp_path / "stores.json")])
     assert done.exit_code == 2 and "--regions is missing" in done.output
+
+
+def test_a_file_that_is_not_there_is_looked_for_in_its_folder(tmp_path: Path) -> None:
+    """Whichever of the three it is: the hint names no command that prints another one."""
+    missing = str(tmp_path / "config.json")
+    done = CliRunner().invoke(main, ["pd", "explain", "--stores", missing, "--regions", missing, "--config", missing])
+    assert done.exit_code == 2 and f"ls {tmp_path}" in done.stderr, done.stderr

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.encode import encoder
 from ticdc_lab.encode.encoders import writer
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SourceError, missing_folder
 from ticdc_lab.events.schema import EVENTS, MESSAGES
 from ticdc_lab.simulate.pipeline.downstream import Align, DdlEntry, Entry, Partitions, Rows
 from ticdc_lab.simulate.pipeline.partitions import Placing, homes
@@ -256,4 +256,4 @@ def require_writable(out: str) -> None:
         raise SourceError(f"Cannot write {out}: expected a name that ends in one of {', '.join(ENDINGS)}.",
                           hint="Name the file `*.jsonl` or `*.jsonl.gz`.")  # fmt: skip
     if not Path(out).absolute().parent.is_dir():
-        raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first: mkdir -p FOLDER")
+        raise missing_folder(out)
