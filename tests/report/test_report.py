@@ -377,3 +377,11 @@ def test_each_section_shows_the_command_or_the_call_of_the_same_answer() -> None
     shown = re.findall(r"<p>The same: <code>(.*?)</code></p>", page)
     assert len(shown) == page.count("<section id=") - page.count('<section id="made-of"')
     assert "ticdc-lab audit &#x27;my log.gz&#x27;" in shown and "ticdc_lab.open(&#x27;my log.gz&#x27;).load()" in shown
+
+
+def test_a_finding_in_a_storage_folder_is_at_its_file_and_line() -> None:
+    """As in the terminal: the numbers of its stream and offset are none that a user can look up."""
+    s = summary()
+    where = "orders/2024-01-01/CDC000001.csv line 7"
+    text = parsed(render(replace(s, of_storage=True, findings=s.findings.assign(place=where)))).text
+    assert where in text and where not in parsed(render(s)).text

@@ -25,7 +25,7 @@ _MOST_OF_CURVES = 12
 _NAMES = {"checkpoint": "changefeed checkpoint lag", "resolved": "changefeed resolved ts lag"}
 _NOTE_OF_CURVES = (
     "Seconds between the clock and the watermark: it climbs while the watermark stalls. The thick grey line is "
-    "the changefeed; look for the capture that it follows. Lines down are new owners (solid) and crashes (dashed)."
+    "the changefeed; look for the capture that it follows. Lines down are new owners (solid) and crashes (dashed)"
 )
 
 
@@ -52,12 +52,12 @@ def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = ()) -> Figu
             fig.add_trace(line_of(curve, who, every, first=row == 1), row, 1)
         fig.update_yaxes(title_text=f"{mark} lag, s", rangemode="tozero", row=row, col=1)
     fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
-    incident_lines(fig, trace)
+    lines = incident_lines(fig, trace)
     fig.update_layout(hovermode="closest", legend=legend_above(1.01))
     drawn = len(shown[:_MOST_OF_CURVES])
     cut = f" {drawn} of {len(every)} captures {are(drawn)} drawn." if drawn < len(every) else ""
     title = _finding_of_curves(of, until_us)
-    return finish(fig, title=title, note=_NOTE_OF_CURVES + cut, height=560, above_px=30)
+    return finish(fig, title=title, note=f"{_NOTE_OF_CURVES}{lines}.{cut}", height=560, above_px=30)
 
 
 def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) -> Scatter:
@@ -72,13 +72,18 @@ def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) 
     return marked(drawn, Selection(capture=who)) if who in captures else drawn
 
 
-def incident_lines(fig: Figure, trace: pa.Table) -> None:
-    """Draw new owners and crashes down through all panels; of many the first forty."""
+_MOST_INCIDENTS = 40
+
+
+def incident_lines(fig: Figure, trace: pa.Table) -> str:
+    """Draw new owners and crashes down through all panels; gives how many of them, where there are too many."""
     found = moments(trace)
-    for line in found[found["what"].isin(["owner", "crash"])].head(40).to_dict("records"):
+    found = found[found["what"].isin(["owner", "crash"])]
+    for line in found.head(_MOST_INCIDENTS).to_dict("records"):
         owner = line["what"] == "owner"
         style = {"color": "#0072B2" if owner else WRONG, "width": 1.2, "dash": "solid" if owner else "dash"}
         fig.add_vline(x=line["time_us"] / 1e6, line=style, opacity=0.7)
+    return f", the first {_MOST_INCIDENTS} of {len(found):,}" if len(found) > _MOST_INCIDENTS else ""
 
 
 def _finding_of_curves(of: pd.DataFrame, until_us: int) -> str:
@@ -194,8 +199,8 @@ def _hover(r: dict[str, object]) -> str:
 
 _MOST_OF_GRAFANA = 8
 _NOTE_OF_GRAFANA = (
-    "Panels of TiCDC's dashboard by their names, over the virtual time of the run. Lines down are new owners (solid) "
-    "and crashes (dashed): look for what moves with them."
+    "Panels of TiCDC's dashboard by their names, over the virtual time of the run. Look for what moves with the lines "
+    "down: new owners (solid) and crashes (dashed)"
 )
 
 
@@ -215,11 +220,9 @@ def grafana_panel(trace: pa.Table, name: str) -> Figure:
     fig = Figure(_lines(values, name, _order(values)))
     fig.update_xaxes(title_text="virtual time, s", range=[0, end_us(trace) / 1e6])
     fig.update_yaxes(title_text=f"{name}<br>{PANELS[name].unit}", rangemode="tozero")
-    incident_lines(fig, trace)
+    note = _NOTE_OF_GRAFANA.replace("Panels", "A panel") + incident_lines(fig, trace)
     fig.update_layout(showlegend=True, legend=legend_above())
-    return finish(
-        fig, title=finding_of_grafana(values, name), note=_NOTE_OF_GRAFANA.replace("Panels", "A panel"), above_px=46
-    )
+    return finish(fig, title=finding_of_grafana(values, name), note=f"{note}.{_left_out(values)}", above_px=46)
 
 
 def grafana_panels(trace: pa.Table) -> Figure:
@@ -242,11 +245,12 @@ def grafana_panels(trace: pa.Table) -> Figure:
     fig.update_xaxes(range=[0, end_us(trace) / 1e6])
     fig.update_xaxes(title_text="virtual time, s", row=rows)
     fig.update_annotations(font_size=14)
-    incident_lines(fig, trace)
+    note = _NOTE_OF_GRAFANA + incident_lines(fig, trace)
+    note += f".{_left_out(*(values for values in found.values() if len(values)))}"
     fig.update_layout(showlegend=True, legend=legend_above(1.05))
     first = next(name for name, values in found.items() if len(values))
     title = finding_of_grafana(found[first], first)
-    return finish(fig, title=title, note=_NOTE_OF_GRAFANA, height=280 + 190 * rows, least_px=640, above_px=84)
+    return finish(fig, title=title, note=note, height=280 + 190 * rows, least_px=640, above_px=84)
 
 
 def finding_of_grafana(values: pd.DataFrame, name: str) -> str:
@@ -260,6 +264,12 @@ def finding_of_grafana(values: pd.DataFrame, name: str) -> str:
     of = "" if top["series"] == GLOBAL else f" ({label(top['series'])})"
     unit = PANELS[name].unit.split(", ")[-1]
     return f"{name[0].upper()}{name[1:]}: at most {rounded(top['value'], 4)} {unit}{of}, {at}"
+
+
+def _left_out(*panels: pd.DataFrame) -> str:
+    """How many lines of a panel are drawn, where they are not all."""
+    n = max((p["series"].nunique() for p in panels if len(_order(p)) < p["series"].nunique()), default=0)
+    return f" Of up to {n:,} lines of a panel the {_MOST_OF_GRAFANA} with the largest values are drawn." if n else ""
 
 
 def _order(values: pd.DataFrame) -> list[str]:

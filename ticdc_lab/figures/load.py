@@ -339,9 +339,16 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     )  # fmt: skip
     fig.update_layout(showlegend=True, legend={"orientation": "h"})
     return finish(
-        fig, title=_finding_of_over_time(over_time, strategy, weight), note=_NOTE_OF_OVER_TIME, height=640,
+        fig, title=_finding_of_over_time(over_time, strategy, weight), note=_NOTE_OF_OVER_TIME + _moment(over_time),
+        height=640,
         least_px=_LEAST_PX_OF_OVER_TIME,
     )  # fmt: skip
+
+
+def _moment(o: OverTime) -> str:
+    """How long a moment of the picture is."""
+    first, last = o.stretches_ms[0]
+    return f" A moment is {rounded(max(1, last - first) / 1000)} s."
 
 
 @lru_cache(maxsize=2)

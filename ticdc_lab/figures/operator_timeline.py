@@ -67,6 +67,9 @@ def operator_timeline(recording: Recording, *, between_s: tuple[float, float] | 
     fig.update_xaxes(range=[a, b], zeroline=False)
     fig.update_layout(barmode="relative", bargap=0, hovermode="closest", legend=legend_above(1.005))
     below = "At the bottom each operator: grey while it waits, coloured while it runs. " if few else ""
+    if few and len({*lanes.values()}) >= _MOST_LANES:
+        below += f"In its {_MOST_LANES} lanes operators may lie on each other. "
+    below += f"A step of the curve and a bar are {rounded((b - a) / _BINS)} s. "
     title = finding_of(lives, len(drops), a, b)
     note = _NOTE.format(second="Middle" if few else "Below", below=below)
     return finish(fig, title=title, note=note, height=200 + sum(heights), above_px=52)
@@ -118,12 +121,13 @@ def _bars(
 
 def finding_of(lives: Sequence[Finished], drops: int, a: float, b: float) -> str:
     """Count them, their durations, and the outcomes of unfinished ones."""
-    done = [f for f in lives if f.status == SUCCESS]
+    done = [f for f in lives if f.status == SUCCESS and a <= f.finished_us / 1e6 <= b]
     kinds = Counter(f.desc for f in done)
     top = ", ".join(f"{n:,} {label(kind_name(d))}" for d, n in kinds.most_common(2))
+    top += f", {sum(kinds.values()) - sum(n for _, n in kinds.most_common(2)):,} others" * (len(kinds) > 2)
     times = sorted((f.finished_us - (f.started_us or f.created_us)) / 1e6 for f in done)
     took = f", half of them within {rounded(times[len(times) // 2], 2)} s" if times else ""
-    failed = Counter(f.status for f in lives if _failed(f))
+    failed = Counter(f.status for f in lives if _failed(f) and f.finished_us / 1e6 <= b)
     lost = ", ".join(f"{n:,} {word}" for word, n in sorted(failed.items()))
     never = f"{drops:,} never started" if drops else ""
     rest = "; ".join(t for t in (lost, never) if t)

@@ -259,7 +259,7 @@ def stores(s: PipelineScene) -> list[Scatter]:
 _LANE_PX = 92
 _NOTE = (
     "One lane per table. Squares are its regions, coloured by their leader (s: scanned, ?: asked or waited for, "
-    "framed: locked). Dots are rows on their way. A full bar is {full}."
+    "framed: locked). Dots are rows on their way: one for 1, two for 4, three for 16, .. A full bar is {full}."
 )
 
 

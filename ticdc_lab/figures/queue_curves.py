@@ -24,7 +24,8 @@ _MEANS = {
 _MOST = 8
 _NOTE = (
     "Above, rows that wait in each stage, all tables together. Below, rows in each sorter's memory; crosses mark "
-    "where one spills to disk. Look for a stage that grows: the next stage does not take its rows."
+    "where one spills to disk. Rows were counted every so often: {every}. Look for a stage that grows: the next stage "
+    "does not take its rows."
 )
 
 
@@ -55,7 +56,7 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None) -> Figure:
     fig.update_layout(hovermode="closest", legend={**legend_above(1.01), "traceorder": "normal"})
     n = rows["table"].nunique()
     cut = f" Of {count(n, 'table')} the {_MOST} fullest have a line." if n > _MOST else ""
-    return finish(fig, title=finding_of(rows), note=_NOTE + cut, height=560, above_px=56)
+    return finish(fig, title=finding_of(rows), note=_NOTE.format(every=_sampled(rows)) + cut, height=560, above_px=56)
 
 
 def finding_of(rows: pd.DataFrame) -> str:
@@ -72,6 +73,14 @@ def finding_of(rows: pd.DataFrame) -> str:
     n = spilled["table"].nunique()
     tables = f"{count(n, 'table')} {'spills' if n == 1 else 'spill'}"
     return f"{most}; {tables} up to {count(fullest, 'row')}, from {rounded(first['time_us'] / 1e6, 4)} s on"
+
+
+def _sampled(rows: pd.DataFrame) -> str:
+    """How often rows were counted."""
+    times = rows["time_us"].drop_duplicates().sort_values()
+    if len(times) < 2:
+        return "once"
+    return f"{len(times):,} times, up to {rounded(float(times.diff().max()) / 1e6)} s apart"
 
 
 def _areas(rows: pd.DataFrame) -> list[Scatter]:

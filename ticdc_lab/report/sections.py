@@ -27,9 +27,9 @@ def findings_table(
 ) -> PageTable:
     """List findings.
 
-    ``findings``: rows of :data:`ticdc_lab.events.schema.FINDINGS`; their index, from 0, is their place among all.
-    ``messages``: what is in :func:`messages_table`, to which their evidence leads. ``drawn``: index of a finding to the
-    id of the figure that shows it.
+    ``findings``: rows of :data:`ticdc_lab.events.schema.FINDINGS`, of a storage folder with ``place``; their index,
+    from 0, is their place among all. ``messages``: what is in :func:`messages_table`, to which their evidence leads.
+    ``drawn``: index of a finding to the id of the figure that shows it.
     """
     known = set(_places(messages))
     told = f"message ({ENDS_ALIKE} as the first of its kind)"
@@ -58,7 +58,9 @@ def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None, message: s
     evidence = [] if r["evidence"] is None else [(e["partition"], e["offset"]) for e in r["evidence"]]
     cited = [("/".join(map(shown, at)), at) for at in evidence]
     guarantee = r["guarantee"].replace("_", " ")
-    where = in_lanes(" ".join(f"{c} {shown(r[c])}" for c in ("partition", "offset") if shown(r[c])), lane)
+    where = r.get("place")  # of a storage folder its file and line
+    if not isinstance(where, str):
+        where = in_lanes(" ".join(f"{c} {shown(r[c])}" for c in ("partition", "offset") if shown(r[c])), lane)
     return (
         r["severity"], guarantee, shown(r["table"]), shown(r["key"]), where,
         message if figure is None else (message, Link("drawn above", f"#{figure}")),
