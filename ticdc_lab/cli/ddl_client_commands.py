@@ -98,6 +98,8 @@ def listed(client: Client, as_json: bool) -> None:
     if as_json:
         _print_json(found)
         return
+    if not found:
+        click.echo("No cluster is registered. Register one: ticdc-lab ddl-service register ID tikv://PD:2379", err=True)
     for c in found:
         click.echo(f"{c.id}  {c.store_addr}  {c.version}  {c.schedule.assigned_to or '-'}  {c.schedule.status}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, main
+from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.ddl_core.settings import Versions
@@ -59,7 +60,9 @@ class Where(NamedTuple):
         from ticdc_lab.ddl_service.sqlite_file import FILE as STORE
 
         if self.etcd is None and not (self.folder / STORE).exists():
-            raise click.BadParameter(f"{self.folder} has no store of workers", param_hint="--store")
+            raise click.BadParameter(
+                f"there is no store in {self.folder}; give the --store of the workers", param_hint="--store"
+            )
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,7 +217,7 @@ def audit(where: Where, version: str, oldest: str) -> None:
     found = violations(written, versions_of(version, oldest), stores=stores)
     for line in found:
         click.echo(line)
-    click.echo(f"{len(written):,} changes, {len(found)} not as they must be")
+    click.echo(f"{count(len(written), 'change')}, {count(len(found), 'violation')}")
     sys.exit(FINDINGS if found else CLEAN)
 
 

@@ -190,8 +190,8 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, PipelineFacts]):
     def last(self) -> list[str]:
         rows, ended, end_us = self.run.measures, self.facts.ended, self.run.end.time_us
         lines = [
-            f"{count(rows.committed, 'row')} committed, {rows.delivered} delivered, {rows.repeated} of them repeated; "
-            f"{count(rows.ddls, 'DDL')} executed",
+            f"{count(rows.committed, 'row')} committed, {rows.delivered:,} delivered, {rows.repeated:,} of them "
+            f"repeated; {count(rows.ddls, 'DDL')} executed",
             *last_state(self.facts),
         ]
         if ended:
@@ -318,7 +318,7 @@ class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
             where = f", checkpoint {behind_us / 1e6:.3f} s behind" if self.facts.changefeed(name) else ""
             found.append(
                 f"{name} is {self.facts.state(name)}{where}: {count(rows.committed, 'row')} committed, "
-                f"{rows.delivered} delivered, {rows.repeated} of them repeated; {self.run.of(name).n_owed} owed"
+                f"{rows.delivered:,} delivered, {rows.repeated:,} of them repeated; {self.run.of(name).n_owed} owed"
             )
         return found
 
