@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab.answers.summary import of_transactions
+from ticdc_lab.engine import shuffle
 from ticdc_lab.log import Log
-from ticdc_lab.transactions import OffsetGap, suspects
+from ticdc_lab.transactions import OffsetGap, restoring, suspects
 from ticdc_lab.widgets.log_panel import log_panel
 
 SMALL = "messages_canal-json-tidb_small.jsonl.gz"
@@ -90,6 +91,17 @@ def test_suspects_are_in_the_sample_and_marked(spark: SparkSession, tmp_path: Pa
     for partition, left in ((2, named), (3, named[named["partitions"].map(lambda homes: 3 in homes)])):
         panel.value = replace(panel.value, partition=partition)
         assert panel.figure.finding.startswith(f"{len(left)} transactions may be torn. "), "of what is chosen"
+
+
+def test_very_many_places_do_not_decode_a_log_again(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this process restores transactions, what it knows of their places goes nowhere, however large it is."""
+    log = ticdc_lab.open(str(Path("data") / SMALL), spark=spark).change_log
+    assert log.files is not None and not log.files.by_spark
+    wanted = of_transactions(log)["transaction_totals"]
+    monkeypatch.setattr(shuffle, "SENT", 0)
+    monkeypatch.setattr(restoring, "log_places", lambda events: pytest.fail("places were gathered again"))
+    found = of_transactions(log)["transaction_totals"]
+    assert wanted is not None and found is not None and found.equals(wanted)
 
 
 def test_suspects_that_a_broken_chain_points_to_come_first(spark: SparkSession, tmp_path: Path) -> None:

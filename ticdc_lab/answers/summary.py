@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -224,17 +225,20 @@ _COUNTED = pa.schema([("number", pa.int64()), ("n", pa.int64())])
 
 def of_transactions(log: ChangeLog, *, suspects: pd.DataFrame | None = None) -> dict[str, pd.DataFrame | None]:
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
-    places = known_places(log.facts, lambda: log.events)
+    places = partial(known_places, log.facts, lambda: log.events)
     with log.reading():
-        if (files := log.files) is not None and not files.by_spark and isinstance(places, pa.Table):
-            found = restored_here(files, digested, arrow_of(DIGEST), places=places)
+        if (files := log.files) is not None and not files.by_spark:
+            here = places(here=True)
+            assert isinstance(here, pa.Table)
+            found = restored_here(files, digested, arrow_of(DIGEST), places=here)
         else:
-            found = of_restored(log.events, digested, DIGEST, places=places, files=files).toArrow()
+            found = of_restored(log.events, digested, DIGEST, places=places(), files=files).toArrow()
     digest = Digest.read(found)
     drawn = exact(digest.sample)
     if suspects is not None and len(suspects):
         homes = suspects.groupby("commit_ts")["partition"].agg(lambda of: sorted(set(of)))
-        own = restored_transactions(log.events.where(F.col("commit_ts").isin([*map(int, homes.index)])), places=places)
+        asked = log.events.where(F.col("commit_ts").isin([*map(int, homes.index)]))
+        own = restored_transactions(asked, places=places())
         own = own.orderBy("commit_ts", "start_ts").select(*drawn.columns)
         drawn = pd.concat([small(own), drawn[~drawn["commit_ts"].isin(homes.index)]])
         drawn = drawn.assign(gap_partitions=[homes.get(ts, []) for ts in drawn["commit_ts"]]).reset_index(drop=True)

@@ -189,12 +189,17 @@ def log_places(events: DataFrame) -> DataFrame:
     return events.groupBy(*NAMED_BY).agg(resolved).withColumn("place", place_col())
 
 
-def known_places(facts: LogFacts, events: Callable[[], DataFrame]) -> DataFrame | pa.Table:
-    """:func:`log_places` of events whose facts are known; very many are gathered again where they are needed."""
+def known_places(
+    facts: LogFacts, events: Callable[[], DataFrame], *, here: bool = False
+) -> DataFrame | pa.Table:  # fmt: skip
+    """:func:`log_places` of events whose facts are known; very many are gathered again where they are needed.
+
+    ``here``: this process needs them, so that they go nowhere.
+    """
     none, places = pa.scalar(None, pa.int64()), facts.places
     stated = pc.if_else(pc.equal(places["kind"], "watermark"), places["last_ts"], none)
     known = places.select([*NAMED_BY, "place"]).append_column("resolved_ts", stated)
-    return known if is_sent(known, lambda: events().sparkSession) else log_places(events())
+    return known if here or is_sent(known, lambda: events().sparkSession) else log_places(events())
 
 
 def transaction_rows(events: DataFrame) -> DataFrame:
