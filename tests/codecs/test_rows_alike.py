@@ -60,7 +60,8 @@ def row_change(columns: list[tuple[str, str]], r: Random) -> Message:
     op = r.choice(("INSERT", "UPDATE", "DELETE"))
     images = [image(columns, r) for _ in range(r.choice((1, 1, 1, 2)))]
     old = f"[{','.join(image(columns, r) for _ in images)}]" if op == "UPDATE" else "null"
-    types = ",".join(f'"{n}":"{kind}"' for n, kind in columns)
+    first = r.choice((0, r.randrange(len(columns))))  # Go begins to write a small map anywhere
+    types = ",".join(f'"{n}":"{kind}"' for n, kind in columns[first:] + columns[:first])
     codes = ",".join(f'"{n}":{i}' for i, (n, _) in enumerate(columns))
     text = (
         f'{{"id":0,"database":"s","table":"t","pkNames":["{columns[0][0]}"],"isDdl":false,"type":"{op}","es":1,"ts":2,'
@@ -90,3 +91,24 @@ def test_rows_that_differ_in_some_bytes_decode_as_each_alone(seed: int) -> None:
         assert not difference(message, "canal-json", decoded), message[1]
     assert_same(some, "canal-json")  # hashes, and the words of faults, too
     assert 20 < sum(isinstance(decoded, list) for decoded in found) < len(some)
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        '"a":"varchar","b":"int","id":"bigint"', '"b":"int","id":"bigint","a":"varchar"',
+        '"b":"int","a":"varchar","id":"bigint"', '"a":"varchar","b":"bit","id":"bigint"',
+        '"a":"varchar","b":"int","id":"binary"', '"a":"varchar","b":"int";"id":"bigint"',
+        '"a":"varchar","b":"int","a":"bigint"', '"a":"varchar","b":"int","id":"bigint]',
+        '"a":"varchar","b":"int" "id":"bigint"', ' a":"varchar","b":"int","id":"bigint"',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("first", ['"id":"bigint","a":"varchar","b":"int"', '"id":"bigint", "a":"varchar","b":"int"'])
+def test_types_of_the_message_before_are_taken_over_only_where_these_are_they(first: str, types: str) -> None:
+    """They may begin with another of them; a byte that differs makes others of them, or none."""
+    row = '{"id":0,"database":"s","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1,"ts":2,"sql":"",'
+    row += '"sqlType":{},"mysqlType":{TYPES},"old":null,"data":[{"id":"1","a":"x","b":"2"}],"_tidb":{"commitTs":5}}'
+    some: list[Message] = [(None, row.replace("TYPES", text).encode()) for text in (first, types, first, types)]
+    for message, decoded in zip(some, by_kernel(some, "canal-json"), strict=True):
+        assert not difference(message, "canal-json", decoded), message[1]
+    assert_same(some, "canal-json")

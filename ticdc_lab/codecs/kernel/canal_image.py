@@ -105,10 +105,32 @@ def end_as_last(b: np.ndarray, p: int, end: int, start: int, stop: int) -> int:
 
 
 @part
+def _end_as_turned(b: np.ndarray, p: int, end: int, st: State) -> int:
+    """The position after types at ``p`` that are the last ones, byte for byte, from another of them on and round.
+
+    Go writes the members of a small map so. Below zero where they are not.
+    """
+    start, stop = st.last[TYPES_START], st.last[TYPES_END]
+    q = p + stop - start
+    if start < 0 or q > end:
+        return -1
+    for j in range(1, st.last[LAST_N_TYPES]):
+        low, high = st.number[TYPE_RAW, j], st.number[TYPE_RAW_END, j]
+        if same_bytes(b, p + 1, p + 1 + high - low, b, low, high):
+            turn = p + stop - low  # where the first of the last ones stands, behind a comma
+            whole = b[p] == 0x7B and b[turn] == 0x2C and b[low - 1] == 0x2C and b[q - 1] == 0x7D
+            whole = whole and same_bytes(b, p + 1, turn, b, low, stop - 1)
+            return q if whole and same_bytes(b, turn + 1, q - 1, b, start + 1, low - 1) else -1
+    return -1
+
+
+@part
 def read_types(b: np.ndarray, p: int, end: int, keys: int, keys_end: int, st: State) -> int:
     """Read ``mysqlType``; the position after it. ``keys``: where ``pkNames`` lies, below zero: not known yet."""
     last, start = st.last, p
     q = end_as_last(b, p, end, last[TYPES_START], last[TYPES_END])
+    if q < 0:
+        q = _end_as_turned(b, p, end, st)
     if q >= 0:
         n = st.at[N_TYPES] = last[LAST_N_TYPES]
         st.at[TYPES_TABLE] = last[LAST_TYPES_TABLE]
