@@ -12,12 +12,13 @@ from facts_alike import same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.facts import gathering
 from ticdc_lab.facts.gathering import ARROW, gathered, log_facts, narrow_batches
 from ticdc_lab.facts.known import LogFacts
-from ticdc_lab.facts.places import distinct_first, hashes_of_both, place_col, place_number
+from ticdc_lab.facts.places import distinct_first, hashes_of_both, index_of, place_col, place_number
 
 EVENTS = pa.schema(
     [("kind", pa.string()), ("commit_ts", pa.int64()), ("op", pa.string()), ("topic", pa.string()),
@@ -148,6 +149,22 @@ def test_places_of_events_are_numbered_once(far: int) -> None:
     first, of = distinct_first(code)
     _, expected, inverse = np.unique(code, return_index=True, return_inverse=True)
     assert (first.tolist(), of.tolist()) == (expected.tolist(), inverse.tolist())
+
+
+@pytest.mark.parametrize("n", [3, 10_000])
+@pytest.mark.parametrize("alike", [False, True])
+def test_places_are_found_by_their_numbers(n: int, alike: bool) -> None:
+    """Also where the lowest bits of two are the same; a place that is not known is no other one."""
+    r = np.random.default_rng(5)
+    known = np.unique(r.integers(-1 << 63, (1 << 63) - 1, 40))
+    known = np.unique(np.append(known, known[7] ^ 1 << 40)) if alike else known
+    of = r.integers(0, len(known), n)
+    assert index_of(known[of], known).tolist() == of.tolist()
+    for other in (known[3] ^ 1 << 50, known[3] ^ 1):
+        with pytest.raises(ContractError):
+            index_of(np.append(known[of], other), known)
+    with pytest.raises(ContractError):
+        index_of(known[of], known[:0])
 
 
 def _ddl_of(schema: pa.Schema) -> Any:

@@ -25,7 +25,7 @@ from ticdc_lab.codecs.kernel.chains import ChangesInTurn, RowsSoFar, follow, mar
 from ticdc_lab.codecs.keys import rows_of
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, KernelOf, MadeByWorkers, by_key_beside, by_key_here
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, encoded, numbers, whole_keys
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, are, changes_in, encoded, numbers, whole_keys
 from ticdc_lab.events.changes import row_ids
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, placed
@@ -353,7 +353,7 @@ def narrowed(rows: pa.Table) -> pa.Table:
     op, ops = encoded(rows["op"])
     flags = np.array([_BITS.get(name, 0) for name in ops])[op] + _TAKES * takes
     if "incomplete" in rows.column_names:
-        flags = flags + _UNSURE * _is(rows["incomplete"], "op-unknown")
+        flags = flags + _UNSURE * are(rows["incomplete"], "op-unknown")
     own = {
         "place": placed(rows)[1],
         **{name: rows[name] for name in _NARROW if name != "place"},
@@ -413,10 +413,6 @@ def torn(left: Ints, found: Ints) -> Ints:
     other = (left >> 32 == found >> 32) & (left >> 32 != 0) & (found != left)
     how: Ints = IS_GONE * gone + IS_THERE * there + IS_OTHER * (other & ~gone & ~there)
     return how
-
-
-def _is(column: pa.Array, value: str) -> Bools:
-    return np.asarray(pc.fill_null(pc.equal(column, value), False))
 
 
 def _plain(c: Changes, *, has_commit_ts: bool) -> Bools:

@@ -109,6 +109,15 @@ def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[Any]]:
     return _numbered(whole), [*whole.dictionary.to_pylist(), None]
 
 
+def are(texts: pa.Array | pa.ChunkedArray, text: str) -> Bools:
+    """Which texts are this one; of texts with a dictionary none is made."""
+    if not pa.types.is_dictionary(texts.type):
+        return np.asarray(pc.fill_null(pc.equal(texts, text), False))
+    code, different = encoded(texts)
+    found: Bools = np.array([one == text for one in different])[code]
+    return found
+
+
 def in_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     """A column with a dictionary, which it may have already; null is a value of the dictionary, or none of it is."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -190,7 +190,9 @@ _MAX, _MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 def _offsets(events: pa.Table) -> pa.Table:
     placed = events.select(["topic", "partition", "offset", "seq"])
-    known = placed.filter(pc.and_(pc.is_valid(placed["partition"]), pc.is_valid(placed["offset"])))
+    known = placed
+    if placed["partition"].null_count or placed["offset"].null_count:
+        known = placed.filter(pc.and_(pc.is_valid(placed["partition"]), pc.is_valid(placed["offset"])))
     offset = known["offset"].to_numpy()
     at = offset & IN_CHUNK - 1
     held, start = np.left_shift(1, at), offset - at

@@ -27,6 +27,8 @@ _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _SEED = 42
 _FIRST_SEED = np.uint64(_SEED)
+_LOW, _MANY = (1 << 16) - 1, 1 << 12
+"""Bits that numbers of places, which are hashes, seldom share; and how many are looked up by them."""
 
 
 def place_col() -> Column:
@@ -57,7 +59,13 @@ def index_of(numbers: Ints, known: Ints) -> Ints:
 
     Raises ContractError: one is not known.
     """
-    at: Ints = np.searchsorted(known, numbers)
+    low = known & _LOW
+    if len(numbers) >= _MANY and len(np.unique(low)) == len(low):  # a table is read for a tenth of what a search costs
+        place_of = np.zeros(_LOW + 1, np.int32)
+        place_of[low] = np.arange(len(low))
+        at: Ints = place_of[numbers & _LOW]
+    else:
+        at = np.searchsorted(known, numbers)
     if len(at) and not (len(known) and (known[np.minimum(at, len(known) - 1)] == numbers).all()):
         raise ContractError(
             "The log has rows of a table in a partition that its facts do not list.",

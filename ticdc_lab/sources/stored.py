@@ -43,7 +43,7 @@ from ticdc_lab.engine.sessions import computes_here, is_wanted
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
-from ticdc_lab.events.arrays import Batches, Stretches, lie_in
+from ticdc_lab.events.arrays import Batches, Stretches, are, lie_in
 from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED, IMAGE_HASHES, IMAGES, KEYS
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
@@ -602,6 +602,7 @@ def writing(
             arrived, most = list[pa.RecordBatch](), BYTES_A_GROUP // 3 if form == ARROW else BYTES_A_GROUP
             counting = _tallied(decode(batches, held, arrived), path.with_name(f"{_SO_FAR}{path.stem}"))
             for group in _groups(counting, most):
+                group = group.combine_chunks() if noted else group  # which all that follows would do
                 for name, n in _counted(group).items():
                     counts[name] += n
                 part = group if kept is None else kept(group)
@@ -627,10 +628,10 @@ def _kept_into(path: Path, write: Callable[[pa.Table], None]) -> Iterator[Callab
     with pa.OSFile(str(kept_file(path)), "wb") as opened, pa.ipc.new_stream(opened, _KEPT) as out:
 
         def write_some(part: pa.Table) -> None:
-            refused = pc.is_valid(part["error_class"])
-            if pc.any(refused).as_py():
-                write(part.filter(refused).select(DECODED.names))
-            rows = part.filter(pc.and_(pc.equal(part["kind"], "row"), pc.invert(refused)))
+            refused = np.asarray(pc.is_valid(part["error_class"]))
+            if refused.any():
+                write(part.filter(pa.array(refused)).select(DECODED.names))
+            rows = part.select(_KEPT.names).filter(pa.array(are(part["kind"], "row") & ~refused))
             kept = [_of_few(rows[f.name]) if f.type == _TEXT else rows[f.name] for f in _KEPT]
             out.write_table(pa.table(kept, schema=_KEPT).combine_chunks())
 
@@ -796,21 +797,20 @@ def _groups(batches: Batches, most: int) -> Iterator[pa.Table]:
 
 
 def _counted(group: pa.Table) -> dict[str, int]:
-    ok = pc.is_null(group["error_class"])
-    first = pc.and_(ok, pc.equal(group["seq"], 0))
-    undated = pc.and_(pc.and_(ok, pc.equal(group["kind"], "row")), pc.is_null(group["commit_ts"]))
-    part = pc.and_(pc.invert(ok), pc.fill_null(pc.greater(group["seq"], 0), False))
-    empty = pc.fill_null(pc.equal(group["error_class"], EMPTY_MESSAGE), False)
-    events, parts = pc.sum(ok).as_py() or 0, pc.sum(part).as_py() or 0
+    ok = np.asarray(pc.is_null(group["error_class"]))
+    seq = np.asarray(pc.fill_null(group["seq"], -1))
+    undated = are(group["kind"], "row") & np.asarray(pc.is_null(group["commit_ts"]))
+    incomplete, faults = group["incomplete"].drop_null(), group["error_class"].drop_null()
+    parts = int(np.count_nonzero(~ok & (seq > 0)))
     return {
-        "decoded": pc.sum(first).as_py() or 0,
-        "quarantined": len(group) - events - parts,
-        "events": events,
+        "decoded": int(np.count_nonzero(ok & (seq == 0))),
+        "quarantined": len(faults) - parts,
+        "events": len(group) - len(faults),
         "parts": parts,
-        "empty": pc.sum(empty).as_py() or 0,
-        "damaged": pc.sum(pc.is_in(group["error_class"], pa.array(ENDS))).as_py() or 0,
-        "undated": pc.sum(undated).as_py() or 0,
-        "watermarks": pc.sum(pc.and_(ok, pc.equal(group["kind"], "watermark"))).as_py() or 0,
-        "incomplete": pc.sum(pc.is_valid(group["incomplete"])).as_py() or 0,
-        "unnamed": pc.sum(pc.equal(group["incomplete"], BEFORE_UNNAMED)).as_py() or 0,
+        "empty": pc.sum(pc.equal(faults, EMPTY_MESSAGE)).as_py() or 0,
+        "damaged": pc.sum(pc.is_in(faults, pa.array(ENDS))).as_py() or 0,
+        "undated": int(np.count_nonzero(ok & undated)),
+        "watermarks": int(np.count_nonzero(ok & are(group["kind"], "watermark"))),
+        "incomplete": len(incomplete),
+        "unnamed": pc.sum(pc.equal(incomplete, BEFORE_UNNAMED)).as_py() or 0,
     }
