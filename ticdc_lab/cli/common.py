@@ -583,8 +583,10 @@ class _Program(Program):
         from ticdc_lab.engine.sail_process import FEW_SEARCHES
 
         gc.set_threshold(FEW_SEARCHES)
-        # Arrow keeps its pages: what is decoded next would fill fresh ones
+        # Arrow keeps its pages: what is decoded next would fill fresh ones; OpenBLAS, which nothing here calls, starts
+        # threads that wait in a loop
         os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         return super().invoke(ctx)
 
 
