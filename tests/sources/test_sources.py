@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import shutil
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -467,3 +468,37 @@ def test_a_file_that_is_cut_after_the_log_was_opened_is_named(
     Path(path).write_bytes(Path(path).read_bytes()[:left])
     with pytest.raises(SourceError, match=f"{name} was cut after the log was opened: {left} bytes are left"):
         log.materialise(str(tmp_path / "decoded"))
+
+
+def test_files_of_several_protocols_are_named_each_and_no_answer_is_given(spark: SparkSession, tmp_path: Path) -> None:
+    """No protocol has most of the messages, so none is taken for all; one that was named is read."""
+    for name in ("simple_small", "canal-json-tidb_small", "open-protocol_stalls"):
+        shutil.copy(golden(f"messages_{name}.jsonl.gz"), tmp_path)
+    log = load(spark, str(tmp_path))
+    assert {p: [Path(f).name for f in files] for p, files in log.protocols.items()} == {
+        "canal-json": ["messages_canal-json-tidb_small.jsonl.gz"],
+        "open-protocol": ["messages_open-protocol_stalls.jsonl.gz"],
+        "simple": ["messages_simple_small.jsonl.gz"],
+    }
+    assert any("messages_simple_small.jsonl.gz in simple" in limit for limit in log.limits)
+    with pytest.raises(ProtocolError, match="its files begin with messages of 3 forms: ") as e:
+        log.require_events()
+    assert "Read each alone: ticdc-lab audit " in e.value.hint and " --protocol canal-json" in e.value.hint
+    load(spark, str(tmp_path), protocol="canal-json").require_events()
+    assert not load(spark, str(golden("messages_simple_small.jsonl.gz"))).protocols
+
+
+def test_values_beside_recordings_are_left_out_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Their messages have no place: they would keep offsets and partitions of all others from being judged."""
+    recorded = golden("messages_canal-json-tidb_small.jsonl.gz")
+    shutil.copy(recorded, tmp_path / "a.jsonl.gz")
+    with gzip.open(recorded) as lines:
+        values = [b64decode(json.loads(line)["value"]) for line in lines][:30]
+    (tmp_path / "values.txt").write_bytes(b"\n".join(values) + b"\n")
+    log = load(spark, str(tmp_path))
+    assert not log.lost and log.messages.count() == 2241
+    (said,) = [limit for limit in log.limits if "left out" in limit]
+    assert said.startswith(f"{tmp_path / 'values.txt'} (a file of values) is no recording with partitions and offsets")
+    assert said.endswith(f"ticdc-lab survey {tmp_path / 'values.txt'}")
+    alone = load(spark, str(tmp_path / "values.txt"))
+    assert {"partition", "offset"} <= alone.lost and alone.messages.count() == 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import json
 import shutil
@@ -111,9 +112,12 @@ def test_of_a_storage_folder_files_are_read_until_there_are_enough_messages(
     """The first file of a part is not all of it; a guess by the size that is too small does not stay."""
     shutil.unpack_archive(golden("storage_small.tar.gz"), tmp_path)
     found = survey(spark, str(tmp_path / "storage" / "small_csv"))
-    assert found.seen > HEAD and len(found.tables) == 7 and not found.is_whole
-    assert "all read" not in found.words
-    fewer = replace(found, size=replace(found.size, messages=found.seen - 1))
+    assert found.seen > HEAD and len(found.tables) == 7
+    assert found.log is not None and found.log.messages.count() == found.seen  # so all of it was read
+    assert found.is_whole and f": {found.seen:,} messages (all read)" in found.words
+    cut = replace(found, most_of_task=HEAD)
+    assert not cut.is_whole and "all read" not in cut.words
+    fewer = replace(cut, size=replace(found.size, messages=found.seen - 1))
     assert f"at least {found.seen:,} messages (read)" in fewer.words
 
 
@@ -216,6 +220,20 @@ def test_a_look_says_what_it_could_not_decode_and_that_it_saw_all(spark: SparkSe
     assert ": 3 messages (all read). " in estimated.words
     assert found.unknown[0].startswith("1 message could not be decoded, of 3 messages looked at; the reasons: ")
     assert not [said for said in found.unknown if "Only the first" in said]
+
+
+def test_a_folder_that_was_read_whole_is_not_called_the_first_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Each file has fewer messages than are looked at, and all together more."""
+    with gzip.open(golden("messages_canal-json-tidb_small.jsonl.gz")) as file:
+        lines = file.readlines()
+    for n in range(3):
+        with gzip.open(tmp_path / f"{n}.jsonl.gz", "wb") as part:
+            part.writelines(lines[n::3])
+    found = survey(spark, str(tmp_path))
+    assert (found.seen, found.is_whole) == (2241, True)
+    estimated = replace(found, size=Size(None, 2500, "estimated from the first 2,000", False))
+    assert estimated.is_whole and ": 2,241 messages (all read)" in estimated.words
+    assert not [said for said in estimated.unknown if "Only the first" in said]
 
 
 CANAL_WATERMARK = (

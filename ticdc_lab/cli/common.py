@@ -456,6 +456,8 @@ def decoded(
     ):
         if "sample" in where:
             log = log.sampled(where["sample"])
+        if needed:
+            log.require_one_protocol()
         target = f"{folder}/decoded"
         log.require_room(click.get_current_context().info_name or "decoding")
         with shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -173,6 +174,23 @@ def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHI
     told = {p: events.num_rows for p, events in found.items()}
     best = max(told, key=lambda p: told[p], default="")
     return (best, told[best]) if best and 2 * told[best] > quarantined.num_rows else None
+
+
+def protocols_of_files(heads: Mapping[str, pa.Table], *, protocol: str, known: Known = NOTHING) -> dict[str, list[str]]:
+    """Which files begin with messages of which protocol, where they are of several; else nothing.
+
+    ``heads``: some messages of each file. ``protocol``: the one that was detected in the first of them. ``known``: as
+    for :func:`detect`. A file of which no message is recognised is named by the empty text.
+    """
+    offline, found = replace(known, registry_url=""), dict[str, list[str]]()
+    for file, head in heads.items():
+        if not head.num_rows or pc.all(is_empty(head)).as_py():
+            continue
+        own = protocol if _recognised(head.combine_chunks().to_batches(), protocol, offline).num_rows else ""
+        with suppress(ProtocolError):
+            own = own or detect(head, source=file, known=offline).protocol
+        found.setdefault(own, []).append(file)
+    return found if len(found.keys() - {""}) > 1 else {}
 
 
 def _candidates(sample: pa.Table, protocol: str, known: Known) -> tuple[str, ...]:

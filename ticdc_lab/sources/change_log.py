@@ -83,6 +83,7 @@ from ticdc_lab.sources.stored import (
     left_as_it_was,
     so_far,
 )
+from ticdc_lab.words import count, some_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ class ChangeLog:
     """Which files of its folder were not read, and what a dump of another tool lost, one sentence each."""
     guesses: tuple[str, ...] = ()
     """What was worked out from its bytes without proof, and the option that sets it, one sentence each."""
+    protocols: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The files of each protocol, where they are of several and none was named; of no protocol by the empty text."""
     lost: frozenset[str] = frozenset()
     """What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
     of_storage: bool = False
@@ -346,7 +349,8 @@ class ChangeLog:
         overlaps = self._overlaps if known is None else known.sentences
         of_settings = (*(c.words for c in self.settings.contradictions), *self.settings.not_evaluated)
         keyed = words_of([*self._handles[0]]) if self._handles else ()
-        return (*of_settings, *self.left_out, *self.guesses, *keyed, *overlaps, *self.edges, *limits_of(
+        forms = (f"I{self.words_of_protocols[1:]}.",) if self.protocols else ()
+        return (*of_settings, *forms, *self.left_out, *self.guesses, *keyed, *overlaps, *self.edges, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip
@@ -364,6 +368,7 @@ class ChangeLog:
 
         Of a storage folder's csv schema files and the checkpoint always can be: its rows are asked for.
         """
+        self.require_one_protocol()
         n = self.counts
         if n is not None and self.sample is not None and not n.kept:
             raise ProtocolError(
@@ -373,6 +378,25 @@ class ChangeLog:
             )
         if n is not None and n.quarantined and not (n.kept if self.protocol == "csv" else n.decoded):
             self._refuse(n)
+
+    def require_one_protocol(self) -> None:
+        """Raise :class:`ProtocolError` if its files begin with messages of several protocols, and none was named."""
+        if self.protocols:
+            whole, alone = (shlex.quote(shown_source(s)) for s in (self.source, self.protocols[self.protocol][0]))
+            raise ProtocolError(
+                f"{self.source}: {self.words_of_protocols}. So they are several logs, and no answer fits all of them.",
+                hint=f"Read each alone: ticdc-lab audit {alone}. To read one protocol and put the messages of the "
+                f"others into the quarantine: ticdc-lab audit {whole} --protocol {self.protocol}",
+            )
+
+    @property
+    def words_of_protocols(self) -> str:
+        """Which files are in which protocol, where they are of several; else empty."""
+        named = [
+            f"{some_of([Path(file).name for file in sorted(files)], most=5)} in {protocol or 'no known protocol'}"
+            for protocol, files in sorted(self.protocols.items(), key=lambda own: (not own[0], own[0]))
+        ]
+        return f"its files begin with messages of {count(len(named), 'form')}: {'; '.join(named)}" if named else ""
 
     def require_decoded(self, quarantine: str | None = None) -> None:
         """Raise :class:`ProtocolError` if there is no message, or none that could be decoded; needs ``counts``.
@@ -390,7 +414,8 @@ class ChangeLog:
         """Report that nothing could be decoded, with the first reason, and where all of them are."""
         which = f"its {n.quarantined} records" if self.protocol == "csv" else f"{n.messages} messages"
         why = [f"The first: {r['reason']}" for r in self.quarantine.select("reason").limit(1).toArrow().to_pylist()]
-        said = " ".join(filter(None, [*why, *self.strangers, *self.guesses]))
+        forms = self.words_of_protocols and f"I{self.words_of_protocols[1:]}."
+        said = " ".join(filter(None, [*why, forms, *self.strangers, *self.guesses]))
         named = "auto" if self.origin is None else self.origin.protocol
         how = "" if named == "auto" else f" --protocol {named}"
         command = (

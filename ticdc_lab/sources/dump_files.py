@@ -7,9 +7,10 @@ import shlex
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import BinaryIO, Literal
 
 from ticdc_lab.errors import SourceError
@@ -27,6 +28,7 @@ from ticdc_lab.sources.forms import (
     beside,
     named_place,
 )
+from ticdc_lab.words import are, some_of
 
 LOOKED_INTO = 64
 """Where so many files of a folder are capture files, all are."""
@@ -38,6 +40,7 @@ _GZIP = b"\x1f\x8b"
 _BINARY = re.compile("[\\x00-\\x08\\x0e-\\x1f\ufffd]")
 """What only texts have that were binary messages."""
 _PARQUET, _AVRO = b"PAR1", b"Obj\x01"
+_PLACE = frozenset({"partition", "offset"})
 
 REQUIRED = ("topic", "partition", "offset", "key", "value")
 """Columns of a Parquet file that the engine reads by itself."""
@@ -50,11 +53,13 @@ class DumpFiles:
     forms: tuple[Form, ...]  # each form once
     of: Mapping[str, tuple[int, Assumed]]  # by file the number of its form, and what is assumed of its messages
     is_named: bool = False  # whether the files' names show where their messages are
+    # By file its form, of those that are not read: their messages have no place, which those of the others have
+    strays: Mapping[str, Form] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
         """What the source is, one of :data:`ticdc_lab.sources.KINDS`."""
-        return CONNECT if self.is_named else self.forms[0].name
+        return CONNECT if self.is_named else self.forms[0].name if self.forms else CAPTURE
 
     @property
     def lost(self) -> frozenset[str]:
@@ -65,8 +70,8 @@ class DumpFiles:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What cannot be known because of it, one sentence each."""
-        topic = next(iter(self.of.values()))[1].topic
-        seen: dict[str, None] = {}
+        topic = next((assumed.topic for _, assumed in self.of.values()), "")
+        seen: dict[str, None] = dict.fromkeys([_left_out(self.strays)] if self.strays else [])
         for form in self.forms:
             for said in form.sentences(topic, lost=form.lost & self.lost | ({"names"} & self.lost)):
                 seen.setdefault(said)
@@ -90,14 +95,28 @@ class DumpFiles:
         return replace(self, of=counted)
 
     @classmethod
-    def joined(cls, some: Iterable[DumpFiles | None]) -> DumpFiles | None:
-        """What is known of several files, of what is known of each."""
+    def joined(
+        cls, some: Iterable[DumpFiles | None], strays: Mapping[str, Form] = MappingProxyType({})
+    ) -> DumpFiles | None:
+        """What is known of several files, of what is known of each; ``strays`` are those that are not read."""
         forms: dict[Form, int] = {}
         of = {
             file: (forms.setdefault(each.forms[number], len(forms)), assumed)
             for each in some if each is not None for file, (number, assumed) in each.of.items()
         }  # fmt: skip
-        return cls(tuple(forms), of) if of else None
+        return cls(tuple(forms), of, strays=strays) if of or strays else None
+
+
+def _left_out(strays: Mapping[str, Form]) -> str:
+    """What is noted of files that are not read."""
+    each = [f"{file} ({form.words[:1].lower()}{form.words[1:]})" for file, form in strays.items()]
+    one, alone = len(each) == 1, f"ticdc-lab survey {shlex.quote(next(iter(strays)))}"
+    left = "it was left out: its" if one else "they were left out: their"
+    return (
+        f"{some_of(each, most=4)} {are(len(each))} no recording{'' if one else 's'} with partitions and offsets, as "
+        f"the other files here, so {left} messages are missing from every answer. Read {'it' if one else 'each'} "
+        f"alone: {alone}"
+    )
 
 
 def head_of(file: BinaryIO, most: int = HEAD_BYTES) -> tuple[bytes, bool]:
@@ -174,7 +193,12 @@ def dumps_among(
             found[file] = forms.setdefault(form, len(forms)), replace(assumed, is_cut=is_cut, beside=others)
         if n + 1 == LOOKED_INTO and not found:
             break
-    return DumpFiles(tuple(forms), found, named) if found else None
+    numbered = tuple(forms)
+    strays = {file: numbered[n] for file, (n, _) in found.items() if numbered[n].lost >= _PLACE}
+    if kind == "auto" and not named and strays and len(strays) < len(files):
+        rest = {file: own for file, own in found.items() if file not in strays}
+        return DumpFiles.joined([DumpFiles(numbered, rest)], strays)
+    return DumpFiles(numbered, found, named) if found else None
 
 
 def dumps_at(source: str, files: Sequence[Path], kind: str, options: Mapping[str, str]) -> DumpFiles | None:

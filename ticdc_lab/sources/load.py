@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import detect
 from ticdc_lab.codecs.decode import decoder
-from ticdc_lab.codecs.detection import Detected
+from ticdc_lab.codecs.detection import Detected, protocols_of_files
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.unpack import parts, unpacker
@@ -33,7 +33,7 @@ from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_me
 from ticdc_lab.settings.file import given_settings, options_of_source, read_file
 from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources import capture, dumps, kafka, parquet, pieces, storage
-from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.change_log import HEAD_OF_FILE, ChangeLog
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_among, dumps_at, head_of
 from ticdc_lab.sources.forms import FORMS, OPTIONS
 from ticdc_lab.sources.learned import known_of, learned
@@ -151,7 +151,10 @@ def load(
             hint=f"Read it as what it is: ticdc-lab events {shlex.quote(shown_source(source))} "
             f"--protocol {told.protocol} --out events.jsonl",
         )
-    guesses = opened.guesses
+    guesses, protocols = opened.guesses, dict[str, list[str]]()
+    if sample is not None and protocol_named(protocol) == "auto":
+        heads = opened.heads_by_file(HEAD_OF_FILE)
+        protocols = protocols_of_files(heads, protocol=told.protocol, known=known)
     if sample is not None:
         known, learned_guesses = learned(opened.gathered, sample, told.protocol, known)
         guesses += learned_guesses
@@ -165,7 +168,8 @@ def load(
         opened.name, told.protocol, told.has_commit_ts, spark, cache(lambda: opened.messages),
         known=replace(known, settings=seen), origin=origin, left_out=opened.left_out, guesses=guesses,
         of_storage=opened.kind == "storage", lost=opened.lost, lost_files=opened.lost_files,
-        lost_schemas=opened.lost_schemas, places_in_files=opened.places_in_files, _source=opened,
+        lost_schemas=opened.lost_schemas, places_in_files=opened.places_in_files, protocols=protocols,
+        _source=opened,
     )  # fmt: skip
 
 
@@ -320,6 +324,7 @@ def _of_pieces(
 
 def _dump_source(spark: SparkSession, source: str, files: list[Path], dumped: DumpFiles, line: int) -> Source:
     """Files in the forms of other tools, perhaps with capture files beside them."""
+    files = [f for f in files if str(f.resolve()) not in dumped.strays]
     sizes = {str(f.resolve()): f.stat().st_size for f in files}
     cut, dumped = pieces.of_dumps(sizes, dumped, are_here=True)
     return _of_pieces(
@@ -332,6 +337,8 @@ def _size_of_dumps(files: Sequence[Path], dumped: DumpFiles) -> Size:
     """Their bytes, and as many messages as their first bytes hold of them."""
     if all(f.suffix == ".parquet" for f in files):
         return size_of_parquet(files)
+    if not dumped.of:
+        return size_of_lines(files)
     n_bytes, read, messages, whole = sum(f.stat().st_size for f in files), 0, 0, True
     for file in files[:8]:
         if (found := dumped.form(str(file.resolve()))) is None:
@@ -365,7 +372,7 @@ def _dumped_in_store(
         return None
     if is_sail(spark):
         store = store.copied([f.path for f in stored])
-    sizes = {store.named(f.path): f.size for f in stored if f.size}
+    sizes = {store.named(f.path): f.size for f in stored if f.size and store.named(f.path) not in found.strays}
     cut, found = pieces.of_dumps(sizes, found, are_here=False)
     n_bytes = sum(sizes.values())
     return _of_pieces(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import SEEK_END
 from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -249,11 +250,16 @@ class Source:
         return found
 
     def heads_of_files(self, n: int) -> pa.Table:
+        """All that :meth:`heads_by_file` finds."""
+        return pa.concat_tables(self.heads_by_file(n).values())
+
+    def heads_by_file(self, n: int) -> dict[str, pa.Table]:
         """Up to ``n`` of the first messages of each of up to :data:`FILES_LOOKED_AT` files, read by the driver."""
-        assert self.pieces is not None
+        if self.pieces is None or not self.of_several_files:
+            return {}
         begins = dict(reversed([(file, i) for i, file in enumerate(self.pieces["file"].to_pylist())]))
-        some = sorted(begins.values())[:FILES_LOOKED_AT]
-        return pa.concat_tables(self._first(n, iter(self.pieces.slice(i, 1).to_batches())) for i in some)
+        some = sorted(begins.items(), key=itemgetter(1))[:FILES_LOOKED_AT]
+        return {file: self._first(n, iter(self.pieces.slice(i, 1).to_batches())) for file, i in some}
 
     def refusal(self) -> SourceError | None:
         """Why none of the first records is a message; None where there are none."""

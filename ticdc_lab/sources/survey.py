@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,16 @@ from ticdc_lab.sources.kafka_reading import Place, Span, TopicReader, at_ms
 from ticdc_lab.sources.learned import known_of, learned
 from ticdc_lab.sources.load import SAMPLE, load, shown_by
 from ticdc_lab.sources.places import Size, is_kafka
-from ticdc_lab.words import lane_of
+from ticdc_lab.words import count, lane_of
 
 LARGE_S = 60.0
 """What takes longer to read than so many seconds is offered as a sample first."""
 
 LARGE = 3_000_000
 """So many messages are offered as a sample first where no log of that size was read on this machine before."""
+
+HEAD = 1_000
+"""Messages of each partition, or each task's share, that are looked at; of many partitions fewer."""
 
 _BYTES = ("bytes", "KB", "MB", "GB", "TB")
 
@@ -79,6 +83,8 @@ class Found:
     undecoded: int = 0  # messages that were looked at and could not be decoded; they are not in ``seen``
     parts: int = 0  # row changes that could not be decoded of messages whose others could; these are in ``seen``
     strangers: tuple[str, ...] = ()  # that files here begin with messages of another protocol, one sentence
+    most_of_task: int = HEAD  # messages that a task looked at; fewer than :data:`HEAD` are all that it has
+    several: int = 0  # protocols that its files begin with messages of, where they are of more than one
     overview: Overview | None = None  # what a broker has of a topic; None of other sources, and on Spark
     log: ChangeLog | None = None  # the log, not read yet; None where no engine was given
 
@@ -87,7 +93,7 @@ class Found:
         """Whether all of it was looked at: as many as there are, or no part had more than is read of each."""
         looked_at, n = self.seen + self.undecoded, self.size.messages
         all_counted = n is not None and self.size.is_exact and looked_at >= n
-        return all_counted or (self.source_kind != "kafka" and 0 < looked_at < HEAD)
+        return all_counted or (self.source_kind != "kafka" and looked_at > 0 and self.most_of_task < HEAD)
 
     @property
     def is_large(self) -> bool:
@@ -112,7 +118,8 @@ class Found:
         lane = lane_of(self.source_kind == "storage")
         tables = f"{_some('table', self.tables)} and {_some(lane, tuple(map(str, self.partitions)))}"
         span = "" if self.first_ts is None else f", from {_at(self.first_ts)}"
-        return f"{_KINDS[self.source_kind]} in {self.protocol}: {', '.join(size)}. Seen so far: {tables}{span}."
+        protocol = self.protocol if not self.several else f"{count(self.several, 'protocol')}, read as {self.protocol}"
+        return f"{_KINDS[self.source_kind]} in {protocol}: {', '.join(size)}. Seen so far: {tables}{span}."
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -134,7 +141,7 @@ class Found:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to do next, one sentence each."""
-        if self.strangers:
+        if self.strangers or self.several:
             return ("Put the files of each kind into a folder of their own, and look at each folder again.",)
         how_long = (
             "Nothing like it was read on this machine yet, so how long reading it takes is not known"
@@ -227,11 +234,14 @@ def survey(
     assert spark is not None
     log = load(spark, source, source_kind=source_kind, **how)
     with log.reading():
-        size, held = log.size(), log.heads(HEAD, _counted, arrow_schema(_COUNTED))
+        counting = partial(_counted, by_events=log.of_storage)
+        size, held = log.size(), log.heads(HEAD, counting, arrow_schema(_COUNTED))
     step = speeds.decoding_step(engine_of(spark), parallelism(spark), log.protocol, log.source_kind)
     return Found(
         log.source, log.protocol, log.has_commit_ts, log.settings, log.limits, log.left_out, log.source_kind, size,
-        **_of_counts(held), load_s=_load_s(step, size), strangers=log.strangers_at_heads(), log=log,
+        **_of_counts(held), load_s=_load_s(step, size), most_of_task=pc.max(held["of_task"]).as_py() or 0,
+        strangers=log.strangers_at_heads(),
+        several=len(log.protocols), log=log,
     )  # fmt: skip
 
 
@@ -281,26 +291,35 @@ _BY = ("schema_name", "table_name", "partition")
 _COUNTED = StructType(
     [StructField("schema_name", StringType()), StructField("table_name", StringType())]
     + [StructField("partition", IntegerType())]
-    + [StructField(name, LongType()) for name in ("rows", "messages", "undecoded", "parts", "first_ts", "last_ts")]
+    + [
+        StructField(name, LongType())
+        for name in ("rows", "messages", "undecoded", "parts", "first_ts", "last_ts", "of_task")
+    ]
 )
-"""What there is of each table and partition among some events."""
+"""What there is of each table and partition among some events; ``of_task`` are all messages that the task looked at."""
 
 
-def _counted(events: Batches) -> Batches:
-    """Events to one batch of :data:`_COUNTED`."""
+def _counted(events: Batches, *, by_events: bool = False) -> Batches:
+    """Events to one batch of :data:`_COUNTED`; a task looks at so many messages, or ``by_events`` at so many events."""
     summed = [(name, "sum") for name in ("rows", "messages", "undecoded", "parts")]
-    merged = [*summed, ("first_ts", "min"), ("last_ts", "max")]
-    parts = []
+    merged = [*summed, ("first_ts", "min"), ("last_ts", "max"), ("of_task", "max")]
+    parts, n_events = [], 0
     for batch in events:
+        n_events += batch.num_rows
         is_row, is_ddl = (pc.fill_null(pc.equal(batch["kind"], kind), False) for kind in ("row", "ddl"))
         bad, part = pc.is_valid(batch["error_class"]), pc.fill_null(pc.greater(batch["seq"], 0), False)
         ts = pc.if_else(pc.or_(is_row, is_ddl), batch["commit_ts"], None)
         flags = (is_row, pc.invert(pc.or_(bad, part)), pc.and_not(bad, part), pc.and_(bad, part))
-        columns = [*(batch[name] for name in _BY), *(flag.cast(pa.int64()) for flag in flags), ts, ts]
+        n = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+        columns = [*(batch[name] for name in _BY), *(flag.cast(pa.int64()) for flag in flags), ts, ts, n]
         parts.append(pa.table(columns, schema=arrow_schema(_COUNTED)).group_by(list(_BY)).aggregate(merged))
     if parts:
         held = pa.concat_tables(parts).rename_columns(_COUNTED.names).group_by(list(_BY)).aggregate(merged)
-        yield from held.rename_columns(_COUNTED.names).cast(arrow_schema(_COUNTED)).combine_chunks().to_batches()
+        held = held.rename_columns(_COUNTED.names).cast(arrow_schema(_COUNTED))
+        n = pc.add(pc.sum(held["messages"]), pc.sum(held["undecoded"]))
+        n = pa.scalar(n_events) if by_events else n
+        held = held.drop_columns("of_task").append_column("of_task", pa.repeat(n, held.num_rows))
+        yield from held.combine_chunks().to_batches()
 
 
 def _of_counts(held: pa.Table) -> dict[str, Any]:
@@ -355,9 +374,6 @@ def _at(ts: int | None) -> str:
 
 SHOWN = 3
 """First messages that are shown, each of another partition where there are some."""
-
-HEAD = 1_000
-"""Messages of each partition that are looked at; of many partitions fewer."""
 
 _MOST, _AT_LEAST, _MOST_BYTES = 8_000, 20, 64 << 20
 _TIMED, _TEXT, _NAMED = 64, 160, 8

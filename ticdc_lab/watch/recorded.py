@@ -84,7 +84,7 @@ class RecordedTopic:
         self.lost: dict[Place, int] = {}
         self.losses, self.notes = frozenset[str](), tuple[str, ...]()
         """What a dump does not have (:data:`ticdc_lab.sources.forms.LOSSES`), and a sentence for each."""
-        self._files = list[Path]()
+        self._files, self._listed = list[Path](), list[Path]()
         self._forms: dict[str, tuple[Form, Assumed]] = {}
         self._refused = Counter[str]()
         self._last: dict[Place, tuple[int, str]] = {}
@@ -100,10 +100,12 @@ class RecordedTopic:
 
     def _look(self) -> None:
         """List it; the form of a file stays as it was when it was listed first."""
-        files = sorted(data_files(self.name) or (), key=_by_number)
-        if files and files == self._files:
+        files = listed = sorted(data_files(self.name) or (), key=_by_number)
+        if files and files == self._listed:
             return
         dumped = dumps_at(self.name, files, "auto", self._options) if files else None
+        if dumped is not None:
+            files = [f for f in files if str(f.resolve()) not in dumped.strays]
         is_read = all(
             f.name.endswith((*CAPTURES, ".parquet")) or (dumped and str(f.resolve()) in dumped.of) for f in files
         )
@@ -119,7 +121,7 @@ class RecordedTopic:
             found = {file: of for file in dumped.of if (of := dumped.form(file)) is not None}
             self._forms = found | {file: of for file, of in self._forms.items() if file in found}
             self.losses, self.notes = dumped.lost, dumped.sentences
-        self._files = files
+        self._files, self._listed = files, listed
 
     def cursor(self) -> dict[str, Any]:
         """As JSON the bytes of its files; what is no message and was given, by digest: it has no offset; and of each
