@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import random
+import re
 import shutil
 from base64 import b64decode
 from collections import Counter
@@ -25,7 +26,7 @@ from ticdc_lab.engine.giving_up import GivenUpError, unless
 from ticdc_lab.engine.sessions import Later
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.sources import open_source, pieces
+from ticdc_lab.sources import capture, open_source, pieces
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 from ticdc_lab.watch.running import Watch
@@ -316,6 +317,42 @@ def test_a_gz_of_several_members_padding_between_is_read_whole(spark: SparkSessi
     packed += gzip.compress(LINES[15][30:] + b"\n") + gzip.compress(b"") + gzip.compress(b"\n".join(LINES[16:]))
     log = load(spark, write("members.jsonl.gz", packed + b"\0" * 100))
     assert offsets(log) == list(range(40)) and quarantined(log) == []
+
+
+@pytest.mark.parametrize("isal", [True, False])
+@pytest.mark.parametrize("fault", ["overwritten", "cut", "checksum", "between", "twice"])
+def test_behind_a_damaged_member_the_next_is_read(
+    spark: SparkSession, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, fault: str, isal: bool
+) -> None:
+    """Each line is a message, or in the bytes that the quarantine reports as lost, and where."""
+    if not isal:
+        monkeypatch.setattr(capture, "isal_zlib", None)
+    texts = [b"".join(line(i, insert(i), pad=random.Random(i).random()) + b"\n" for i in range(n, n + 1000))
+             for n in (0, 1000, 2000, 3000)]  # fmt: skip
+    members, wrong = [bytearray(gzip.compress(text)) for text in texts], [1, 2] if fault == "twice" else [1]
+    for n in wrong:
+        half = len(members[n]) // 2
+        if fault in ("overwritten", "twice"):
+            members[n][half : half + 64] = b"\xff" * 64
+        elif fault == "cut":
+            del members[n][half:]
+        elif fault == "checksum":
+            members[n][-8] ^= 1
+        else:
+            members[n] += b"no gzip" * 50
+    log = load(spark, write("members.jsonl.gz", b"".join(members)))
+    found, bad = offsets(log), quarantined(log)
+    whole = {n for n in range(4000) if n // 1000 not in wrong}
+    assert whole <= {*found} and len(found) == len({*found}), "no line of a whole member is lost, and none is doubled"
+    assert {*found} - whole == {*range(1000, 1000 + len(found) - 3000)} or fault == "twice"
+    assert (
+        len({*found} - whole) == 1000 if fault in ("checksum", "between") else len({*found} - whole) < 1000 * len(wrong)
+    )
+    damaged = [reason for error_class, reason in bad if error_class == "damaged-gzip"]
+    assert len(damaged) == len(wrong) and all("where another member of it begins, are lost" in r for r in damaged)
+    first, last = sum(map(len, members[:1])), sum(map(len, members[:2]))
+    at, end = (int(n.replace(",", "")) for n in re.findall(r"byte ([\d,]+)", damaged[0]))
+    assert first < at and end == last and f"{max(0, end - at):,} bytes up to" in damaged[0]
 
 
 def test_a_gz_that_is_none_says_so(spark: SparkSession, write: Callable[..., str]) -> None:

@@ -23,6 +23,7 @@ from stored import VERSION, put, put_data, put_schema, whole_folder
 from watched_logs import FORM, audited
 
 import ticdc_lab
+from ticdc_lab.audit.guarantees import ONE_CHECKPOINT, checks_possible
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events import FILE_BITS
@@ -397,6 +398,19 @@ def test_a_folder_that_is_not_mounted_is_waited_for(trees, tmp_path):
         folder._listing()
     (tmp_path / "aside").rename(root / METADATA)
     assert [b for _, b in folder.batches(folder.positions, once=True)] == [] and folder.files.keys() == known.keys()
+
+
+def test_a_watch_and_an_audit_judge_the_same_of_its_one_checkpoint(trees, tmp_path):
+    """Neither calls it kept that all partitions have the watermarks: a folder has no partitions."""
+    root = written(tmp_path / "logs", files_of(trees / CSV))
+    name, asked = (
+        "resolved_events_on_all_partitions",
+        ["watch", str(root), "--state", str(tmp_path / "state"), "--once"],
+    )
+    told = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)
+    possible = checks_possible("csv", of_storage=True)
+    assert told["not_watched"][name] == possible[name] == ONE_CHECKPOINT
+    assert not checks_possible("canal-json")[name]
 
 
 def test_the_command_watches_a_folder(trees, tmp_path):

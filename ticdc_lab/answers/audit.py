@@ -206,8 +206,9 @@ _OF_ZONE = dict.fromkeys(
 def checks(s: Summary) -> dict[str, str]:
     """Guarantees, each with why it cannot be checked on this log; empty where it is."""
     possible = checks_possible(
-        s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost, carried=s.carried
-    )
+        s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost, carried=s.carried,
+        of_storage=s.of_storage,
+    )  # fmt: skip
     if s.ddl.empty:
         of_ddl = {n for n, g in GUARANTEES.items() if g.of_ddl and not (g.image and "definitions" in s.carried)}
         possible = {name: why or ("no DDL of it is known" if name in of_ddl else "") for name, why in possible.items()}
@@ -366,6 +367,7 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
             files=log.files, quarantine=None if log.is_whole else lambda: log.quarantine,
             refused=None if log.is_whole else log.refused_offsets(empty=False), moves=bool(moved), lost=log.lost,
+            of_storage=log.of_storage,
             settings=log.settings,
         )  # fmt: skip
     found, unjudged = exact(told.findings), dict(told.unjudged)

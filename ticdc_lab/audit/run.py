@@ -119,6 +119,7 @@ def audited(
     refused: pa.Table | None = None,
     moves: bool = False,
     lost: Collection[str] = (),
+    of_storage: bool = False,
     settings: Settings = UNKNOWN,
 ) -> Audited:
     """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
@@ -136,6 +137,8 @@ def audited(
         or its changes do not follow each other in the only one of a topic.
     protocol, has_commit_ts, max_per_guarantee, sample, lost
         As of :func:`audit`.
+    of_storage
+        As of :func:`checks_possible`.
     files
         The same events in files, if they lie in some: images are read from them as columns, and beside the embedded
         engine this process judges rows.
@@ -154,7 +157,9 @@ def audited(
     Audited
         Its findings, and what cannot be judged.
     """
-    possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried)
+    possible = checks_possible(
+        protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried, of_storage=of_storage
+    )
     names = [name for name, why in possible.items() if not why]
     of_rows, of_images, of_log = apart(names)
     kept = listed(max_per_guarantee, FOUND.names)

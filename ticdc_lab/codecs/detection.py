@@ -177,10 +177,10 @@ def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHI
 
 
 def protocols_of_files(heads: Mapping[str, pa.Table], *, protocol: str, known: Known = NOTHING) -> dict[str, list[str]]:
-    """Which files begin with messages of which protocol, where they are of several; else nothing.
+    """The files whose first messages are in each protocol, if there are several protocols; else nothing.
 
     ``heads``: some messages of each file. ``protocol``: the one that was detected in the first of them. ``known``: as
-    for :func:`detect`. A file of which no message is recognised is named by the empty text.
+    for :func:`detect`. The empty text names no protocol: no message there is recognised.
     """
     offline, found = replace(known, registry_url=""), dict[str, list[str]]()
     for file, head in heads.items():

@@ -161,7 +161,7 @@ def read_contents(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[p
 
 
 def read_gzip(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Lines of an open gzip file to messages and rejected lines; a damaged end is a rejected line.
+    """Lines of an open gzip file to messages and rejected lines; a damaged stretch is a rejected line.
 
     So is a line of more bytes than ``line``, whose length alone is kept.
     """
@@ -176,15 +176,14 @@ def read_whole(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[
 def _read_stream(
     pieces: Iterator[tuple[bytes, str]], name: str, line: int
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    fault = ""
-    for lines, fault, too_long in _lines(without_zeros(pieces), line):  # noqa: B007  the last one counts
+    for lines, fault, too_long in _lines(without_zeros(pieces), line):
         if too_long:
             yield _no_message(), _too_long(name, too_long, line)
         for begin in range(0, len(lines), LINES_A_BATCH):
             some = lines.slice(begin, LINES_A_BATCH)
             yield parse(some, pa.repeat(name, len(some)))
-    if fault:
-        yield _no_message(), rejected_file(name, class_of(fault), f"{fault}; all lines before were read")
+        if fault:
+            yield _no_message(), rejected_file(name, class_of(fault), f"{fault}; all lines before were read")
 
 
 def without_zeros(pieces: Iterator[tuple[bytes, str]]) -> Iterator[tuple[bytes, str]]:
@@ -238,32 +237,34 @@ def _of_range(file: BinaryIO, first: int, last: int) -> Iterator[tuple[bytes, st
 
 
 def _lines(pieces: Iterator[tuple[bytes, str]], most: int) -> Iterator[tuple[pa.Array, str, int]]:
-    """Lines of a stream in groups, each with what is wrong with the stream so far (empty for nothing).
+    """Lines of a stream in groups, each with what is wrong with the stream behind them (empty for nothing).
 
     The third is the length of a line beyond ``most`` before them, or 0.
     """
-    held, size, fault = list[bytes](), 0, ""
+    held, size = list[bytes](), 0
     for text, fault in pieces:
         stop = text.rfind(b"\n") + 1
         if stop:
             if size + text.index(b"\n") > most:
                 begin = text.index(b"\n")
-                yield _NO_LINES, fault, size + begin
+                yield _NO_LINES, "", size + begin
                 lines = _split(text[begin + 1 :])
             else:
                 lines = _split(b"".join((*held, text)))
             sizes = pc.binary_length(lines).to_numpy()
             for i in np.flatnonzero(sizes > most).tolist():
-                yield _NO_LINES, fault, int(sizes[i])
-            yield lines if sizes.max(initial=0) <= most else lines.filter(pa.array(sizes <= most)), fault, 0
+                yield _NO_LINES, "", int(sizes[i])
+            yield lines if sizes.max(initial=0) <= most else lines.filter(pa.array(sizes <= most)), "", 0
             held, size = [], 0
         held.append(text[stop:])
         size += len(text) - stop
-        if size > most:
+        if fault:
+            yield _NO_LINES, f"{fault}; {size} bytes of an unfinished line are lost" if size else fault, 0
+            held, size = [], 0
+        elif size > most:
             held = []
-    whole = b"".join(held) if not fault else b""
-    lost = f"{fault}; {size} bytes of an unfinished line are lost" if fault and size else fault
-    yield pa.array([whole] if whole else [], pa.binary()), lost, 0 if fault or size <= most else size
+    whole = b"".join(held)
+    yield pa.array([whole] if whole else [], pa.binary()), "", 0 if size <= most else size
 
 
 _NO_LINES = pa.array([], pa.binary())
@@ -278,7 +279,7 @@ def _split(text: bytes) -> pa.Array:
 
 
 def contents(f: Any) -> Iterator[tuple[bytes, str]]:
-    """A file's content, in pieces, each with what is wrong with the stream so far; its first bytes show gzip."""
+    """A file's content, in pieces, each with what is wrong with the stream behind it; its first bytes show gzip."""
     raw = f.read(_CHUNK)
     if raw.startswith(_GZIP):
         yield from _inflated(f, raw)
@@ -289,9 +290,10 @@ def contents(f: Any) -> Iterator[tuple[bytes, str]]:
 
 
 def _inflated(f: Any, begun: bytes = b"") -> Iterator[tuple[bytes, str]]:
-    """What a gzip file of one or more members holds, in pieces, each with what is wrong with the stream so far.
+    """What a gzip file of one or more members holds, in pieces, each with what is wrong with the stream behind it.
 
-    Where something is wrong, zlib reads it again: it gives what lies before the damage, and names that.
+    Where something is wrong, zlib reads it again: it gives what lies before the damage, names that, and
+    continues with the next member.
     """
     given, start = 0, f.tell() - len(begun) if f.seekable() else None
     if isal_zlib is not None and start is not None:
@@ -314,35 +316,69 @@ def _inflated(f: Any, begun: bytes = b"") -> Iterator[tuple[bytes, str]]:
 def _inflated_by(inflater: Any, f: Any, begun: bytes) -> Iterator[tuple[bytes, str]]:
     engine = inflater.decompressobj(wbits=31)
     raw, piece = begun or f.read(_CHUNK), _LOOK
+    end, member = len(raw), 0  # bytes of the file that were read, and where in it this member begins
     while raw:
         before = engine.copy() if inflater is zlib else None
         try:
             yield engine.decompress(raw, piece), ""
         except zlib.error as e:
-            yield _up_to_the_damage(before, raw), f"gzip stream is damaged ({e})"
-            return
+            text, n = _up_to_the_damage(before, raw)
+            at = end - len(raw) + n
+            raw, end = _from_the_next_member(raw[max(0, member + 1 - end + len(raw)) :], f, end)
+            member = end - len(raw)
+            there = f"up to byte {member:,}, {MEMBER}" if raw else "up to its end"
+            yield text, f"gzip stream is damaged at byte {at:,} ({e}); {max(0, member - at):,} bytes {there}, are lost"
+            engine = inflater.decompressobj(wbits=31)
+            if not raw:
+                return
+            continue
         raw, piece = engine.unconsumed_tail, _PIECE
         if engine.eof:
             raw = engine.unused_data.lstrip(b"\0")
             while not raw and (raw := f.read(_CHUNK)):
+                end += len(raw)
                 raw = raw.lstrip(b"\0")  # members may be padded
-            engine = inflater.decompressobj(wbits=31) if raw else engine
-        raw = raw or f.read(_CHUNK)
+            engine, member = (inflater.decompressobj(wbits=31), end - len(raw)) if raw else (engine, member)
+        if not raw:
+            raw = f.read(_CHUNK)
+            end += len(raw)
     if not engine.eof:
         yield engine.flush(), ""
     if not engine.eof:
         yield b"", "gzip stream ends early"
 
 
-def _up_to_the_damage(engine: Any, raw: bytes) -> bytes:
-    """What can still be read: zlib drops all that a call would have given when it meets an error."""
+MEMBER = "where another member of it begins"
+"""In words of a damaged stretch that something can be read behind."""
+
+_MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f].{4}[\x00\x02\x04][\x00-\x0d\xff]", re.DOTALL)
+"""How a member of a gzip file begins: magic, deflate, flags, time, level and system."""
+
+
+def _from_the_next_member(raw: bytes, f: Any, end: int) -> tuple[bytes, int]:
+    """What lies behind some bytes from the next member on that can be inflated, and how far the file was read."""
+    while True:
+        more = f.read(_CHUNK)
+        end += len(more)
+        raw += more
+        for found in _MEMBER.finditer(raw):
+            with suppress(zlib.error):
+                if zlib.decompressobj(wbits=31).decompress(raw[found.start() :], 512):
+                    return raw[found.start() :], end
+        if not more:
+            return b"", end
+        raw = raw[-_CHUNK:]
+
+
+def _up_to_the_damage(engine: Any, raw: bytes) -> tuple[bytes, int]:
+    """What can still be read: zlib drops all that a call would have given when it meets an error; and where that is."""
     text = bytearray()
     for i in range(len(raw)):
         try:
             text += engine.decompress(raw[i : i + 1])
         except zlib.error:
-            break
-    return bytes(text)
+            return bytes(text), i
+    return bytes(text), len(raw)
 
 
 def _no_message() -> pa.RecordBatch:

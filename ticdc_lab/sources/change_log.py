@@ -129,7 +129,7 @@ class ChangeLog:
     guesses: tuple[str, ...] = ()
     """What was worked out from its bytes without proof, and the option that sets it, one sentence each."""
     protocols: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The files of each protocol, where they are of several and none was named; of no protocol by the empty text."""
+    """The files of each protocol, where they are of several and none was named; the empty text is no known one."""
     lost: frozenset[str] = frozenset()
     """What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
     of_storage: bool = False

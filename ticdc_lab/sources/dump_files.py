@@ -53,7 +53,7 @@ class DumpFiles:
     forms: tuple[Form, ...]  # each form once
     of: Mapping[str, tuple[int, Assumed]]  # by file the number of its form, and what is assumed of its messages
     is_named: bool = False  # whether the files' names show where their messages are
-    # By file its form, of those that are not read: their messages have no place, which those of the others have
+    # By file the form of each that is not read: its messages have no place, and the messages of other files have one
     strays: Mapping[str, Form] = field(default_factory=dict)
 
     @property

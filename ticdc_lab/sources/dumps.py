@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.events.schema import DECODED, MESSAGES
-from ticdc_lab.sources.capture import class_of, contents, without_zeros
+from ticdc_lab.sources.capture import MEMBER, class_of, contents, without_zeros
 from ticdc_lab.sources.dump_messages import Bad, DumpedMessage, Record, headers_of
 from ticdc_lab.sources.dump_records import records_in
 from ticdc_lab.sources.forms import Assumed, Form, is_interrupted, is_of_terminal, n_lines, without_status
@@ -267,12 +267,21 @@ def _without_runs(chunks: Iterator[bytes], fault: list[str], line: int) -> Itera
 
 
 def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[bytes]:
-    """The bytes alone; of the first the mark that some editors put there is left out."""
+    """The bytes alone up to what is wrong; of the first the mark that some editors put there is left out.
+
+    What lies behind it is not read: records may have no other place than their number.
+    """
     first = True
     for text, fault[0] in chunks:
         if text:
             yield text.removeprefix(b"\xef\xbb\xbf") if first else text
             first = False
+        if fault[0]:
+            fault[0] += f"; of a dump nothing behind it is read{_READ_ON}" if MEMBER in fault[0] else ""
+            return
+
+
+_READ_ON = ": unpack the file (gzip -cd), or record the topic"
 
 
 def _batch(messages: list[DumpedMessage]) -> pa.RecordBatch:

@@ -126,14 +126,13 @@ class Watched:
     def not_watched(self) -> dict[str, str]:
         """The others, each with the reason."""
         possible = checks_possible(
-            self.protocol, has_commit_ts=self.has_commit_ts, lost=self.lost, carried=self.carried
-        )
+            self.protocol, has_commit_ts=self.has_commit_ts, lost=self.lost, carried=self.carried,
+            of_storage=self.is_folder,
+        )  # fmt: skip
         images = {n: NOT_WATCHED for n, g in GUARANTEES.items() if g.remembers == "images"}
-        one = {"resolved_events_on_all_partitions": ONE_CHECKPOINT} if self.is_folder else {}
-        return images | one | {name: why for name, why in possible.items() if why}
+        return images | {name: why for name, why in possible.items() if why}
 
 
-ONE_CHECKPOINT = "a storage folder has one checkpoint for all its files"
 NOT_WATCHED = "a watch does not keep the values of rows until all DDL are read; ticdc-lab audit checks it"
 
 

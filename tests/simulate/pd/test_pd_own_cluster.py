@@ -238,6 +238,18 @@ def test_a_halted_pd_does_nothing_until_it_is_let_go(tmp_path: Path) -> None:
     assert "changed: done after" in found.sentence
 
 
+def test_peers_that_a_limit_of_0_keeps_on_a_store_are_not_called_done(tmp_path: Path) -> None:
+    """The store is deleted, or down, and PD replaces none of its peers; the answer names the limit."""
+    loaded = from_folder(moment(tmp_path / "a", HELD))
+    for told in ({"remove": [1]}, {"down": [1]}):
+        found = own_futures(loaded, changed(**told, settings=["replica-schedule-limit=0"]), minutes=60)
+        n = found.runs["changed"].world.nodes.view(found.runs["changed"].world.now_us)[1].region_count
+        said = f"but {n} peers of store 1 are still there, since replica-schedule-limit is 0"
+        assert n > 1 and said in found.sentence and "changed: done after" not in found.sentence
+        mended = own_futures(loaded, changed(**told), minutes=60)
+        assert "still there" not in mended.sentence and "changed: done after" in mended.sentence
+
+
 def test_after_a_halt_rounds_come_at_the_interval_of_before() -> None:
     """PD's tickers continue while scheduling is halted: ten milliseconds where a scheduler had not begun to wait."""
     start = small(on=(1, 2, 3), config=Config(halt_scheduling=True))

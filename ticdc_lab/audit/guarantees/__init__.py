@@ -40,6 +40,7 @@ def checks_possible(
     sample: Sample | None = None,
     lost: Collection[str] = (),
     carried: Collection[str] = (),
+    of_storage: bool = False,
 ) -> dict[str, str]:
     """List the guarantees that can be checked on a log.
 
@@ -59,6 +60,8 @@ def checks_possible(
     carried
         What the log has although its protocol need not (:attr:`ticdc_lab.facts.LogFacts.carried`): with
         ``avro-enable-watermark`` avro has DDL and watermarks, with ``avro-include-before-value`` images before.
+    of_storage
+        Whether a storage sink wrote it, whose streams share one checkpoint.
 
     Returns
     -------
@@ -97,4 +100,8 @@ def checks_possible(
             return "what happened to the row before may lie in a partition that the sample leaves out"
         return f"{protocol} has no watermark messages" if "watermarks" in g.needs and not marked else ""
 
-    return {name: reason(g) for name, g in GUARANTEES.items()}
+    one = {"resolved_events_on_all_partitions": ONE_CHECKPOINT} if of_storage else {}
+    return {name: reason(g) for name, g in GUARANTEES.items()} | one
+
+
+ONE_CHECKPOINT = "a storage folder has one checkpoint for all its files"

@@ -45,7 +45,7 @@ from ticdc_lab.simulate.pd.world.reference import Case
 from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, simulate
 from ticdc_lab.simulate.pd.world.running import Future
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings
-from ticdc_lab.words import count
+from ticdc_lab.words import are, count
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -269,11 +269,26 @@ class OwnFutures(NamedTuple):
                 told.append(f"{name}: PD refuses {refused[0].change.text}: {refused[0].error}")
             elif run.end.because != "settled" or now.done_s is None:
                 told.append(f"{name}: not done after {duration(run.end.time_us / SECOND_US)}")
+            elif left := _left_undone(run):
+                told.append(f"{name}: PD does nothing more after {duration(now.done_s)}, but {left}")
             elif not now.operators:
                 told.append(f"{name}: nothing is to be done")
             else:
                 told.append(f"{name}: done after {duration(now.done_s)}, {now.moved_mib / 1024:,.1f} GiB copied")
         return "; ".join(told)
+
+
+def _left_undone(run: PdRun) -> str:
+    """Peers that lie on stores that are deleted or down when a run has settled, and the limits that keep them there."""
+    config, world = run.world.config, run.world
+    stores = world.nodes.view(world.now_us).values()
+    left = {s.id: s.region_count for s in stores if s.region_count and (s.state == REMOVING or is_disconnected(s))}
+    if not left:
+        return ""
+    where = ", ".join(f"{count(n, 'peer')} of store {i}" for i, n in left.items())
+    limits = [] if config.replica_schedule_limit else ["replica-schedule-limit"]
+    limits += [] if config.region_schedule_limit else ["region-schedule-limit"]
+    return f"{where} {are(sum(left.values()))} still there" + (f", since {' and '.join(limits)} is 0" if limits else "")
 
 
 _QUIET_US = 120 * SECOND_US
