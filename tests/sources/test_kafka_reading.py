@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from topics import mock_cluster, numbered, send
 
 from ticdc_lab import log
@@ -198,6 +199,36 @@ def test_a_broker_that_never_answers_a_request_ends_the_wait(servers: str, monke
             of.at(0, [("t", 0)])
 
 
+def test_offsets_of_a_partition_whose_broker_does_not_answer_are_none(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that timed out gives -1001 in librdkafka, and a partition without a leader an error: neither is an
+    offset. With ``partly`` the offsets of the others come, and the names of those that are left out.
+    """
+
+    class Partly:
+        def __init__(self, admin: Any) -> None:
+            self.list_topics, self.poll = admin.list_topics, admin.poll
+
+        def list_offsets(self, at: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+            found = {place: Future[Any]() for place in at}
+            for place, answer in found.items():
+                if place.partition == 3:
+                    answer.set_exception(KafkaException(KafkaError(KafkaError._NOENT)))
+                else:
+                    answer.set_result(SimpleNamespace(offset=-1001 if place.partition == 1 else 7, timestamp=-1))
+            return found
+
+    monkeypatch.setattr(kafka_reading, "ANSWER_S", 0.2)
+    with reader(servers) as of:
+        of.places()
+        of._admin = Partly(of._admin)
+        with pytest.raises(NoAnswerError, match="does not answer"):
+            of.spans()
+        assert of.spans(partly=True) == {("t", 0): (7, 7), ("t", 2): (7, 7)}
+        assert of.unanswered.keys() == {("t", 1), ("t", 3)} and of.unanswered["t", 1] in servers
+
+
 def test_a_broker_that_owes_an_answer_is_silent_for_its_partitions_alone(servers: str) -> None:
     """By librdkafka's statistics: not one that was asked nothing, nor who reads slowly; a partition without a leader
     is, and one that is led again is not any more.
@@ -237,8 +268,9 @@ def test_of_several_topics_the_one_that_is_not_there_is_named() -> None:
 
     class Forgetful:
         def list_topics(self, name: str, **_: Any) -> Any:
-            told = SimpleNamespace(error=unknown if name == "gone" else None, partitions={0: None})
-            return SimpleNamespace(topics={name: told})
+            led = {0: SimpleNamespace(leader=1)}
+            told = SimpleNamespace(error=unknown if name == "gone" else None, partitions=led)
+            return SimpleNamespace(topics={name: told}, brokers={})
 
     with TopicReader(topics_of("kafka://h:1/first,gone,last")) as of:
         of._admin = Forgetful()

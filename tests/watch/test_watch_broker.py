@@ -13,7 +13,7 @@ from topics import QUIET, create, delete, expire, recorded, send, until_seen
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
-from ticdc_lab.watch import running
+from ticdc_lab.watch import running, silences
 from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.running import Watch, unsettled
 
@@ -108,7 +108,7 @@ def test_a_broker_that_is_killed_and_comes_back(
 @pytest.mark.soak
 def test_the_broker_of_one_partition_falls_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three brokers one hangs, then dies: the watch names its partition, which has no copy, and reads the others."""
-    monkeypatch.setattr(running, "SILENT_S", 3.0)
+    monkeypatch.setattr(silences, "SILENT_S", 3.0)
     messages, said = recorded(golden(LOG)), list[str]()
     with cluster(tmp_path / "brokers") as brokers:
         servers = ",".join(f"127.0.0.1:{one.plain}" for one in brokers)

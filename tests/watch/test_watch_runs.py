@@ -38,7 +38,7 @@ from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import NoAnswerError, ProtocolError, SetupError, SourceError
 from ticdc_lab.events.tso import with_texts
 from ticdc_lab.settings import MATCH
-from ticdc_lab.sources.kafka_reading import Silence
+from ticdc_lab.sources.kafka_reading import Silence, TopicReader
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.watch import folder, kept, running
 from ticdc_lab.watch.folder import WatchFolder
@@ -47,7 +47,8 @@ from ticdc_lab.watch.metrics import WatchView, metrics
 from ticdc_lab.watch.pages import pages
 from ticdc_lab.watch.recorded import RecordedTopic
 from ticdc_lab.watch.rows import ROW_PARTS
-from ticdc_lab.watch.running import SILENT_S, Watch, unsettled
+from ticdc_lab.watch.running import Watch, unsettled
+from ticdc_lab.watch.silences import SILENT_S
 from ticdc_lab.watch.sources import Decoding, LiveTopic
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
@@ -525,6 +526,48 @@ def test_what_a_person_put_aside_stays_aside(tmp_path):
     one = beside.findings()[1]
     beside.put(KeptFinding.from_dict(one.as_dict() | {"status": IGNORED}))
     assert watched(golden(LOG), tmp_path).findings[1].status == IGNORED
+
+
+def test_a_watch_begins_while_the_broker_of_a_partition_is_silent(tmp_path, monkeypatch):
+    """It reads the others, and reports at once which one it does not read, which it reads when its broker answers."""
+    monkeypatch.setattr(running, "LOOK_S", 0.1)
+    silent, offsets, said = [("t", 2)], TopicReader._offsets, list[str]()
+
+    def of_others(self, asked, *, partly=False, **more):
+        there = {at: of for at, of in asked.items() if at not in silent}
+        if partly:
+            self.unanswered |= {at: "b2:9092" for at in asked if at in silent}
+        elif silent:
+            raise NoAnswerError("The broker b2:9092 does not answer.")
+        return offsets(self, there, partly=partly, **more)
+
+    monkeypatch.setattr(TopicReader, "_offsets", of_others)
+    messages = recorded(golden(LOG))
+    others = sum(m["partition"] != 2 for m in messages)
+    with mock_cluster() as servers:
+        send(servers, "t", messages)
+        with pytest.raises(NoAnswerError):
+            watched(f"kafka://{servers}/t", tmp_path / "once")
+        with Watch(f"kafka://{servers}/t", str(tmp_path / "state"), said=said.append) as watch:
+            while watch.view.counts.messages < others or not watch.view.silent:
+                assert not watch.wait(0.05)
+            assert said[0].startswith("Partition 2 of t is not read since 20") and "broker b2:9092" in said[0]
+            assert not watch.view.caught_up and watch.view.partitions["t", 2].read is None
+            page = metrics(watch.view).decode()
+            assert 'last_answer_timestamp_seconds{partition="2",topic="t"}' in page
+            assert 'read_offset{partition="2",topic="t"}' not in page
+            silent.clear()
+            while watch.view.counts.messages < len(messages) or not watch.view.caught_up:
+                assert not watch.wait(0.05)
+            assert said[1:] == ["Partition 2 of t is read again."]
+        whole, of_file = (
+            watched(f"kafka://{servers}/t", tmp_path / "state"),
+            watched(golden(LOG), tmp_path / "recording"),
+        )
+        alike = [
+            {(f.guarantee, f.partition, f.offset) for f in unsettled(w.findings.values())} for w in (whole, of_file)
+        ]
+        assert alike[0] == alike[1]
 
 
 def test_what_a_person_put_aside_between_a_look_and_a_commit_stays_aside(tmp_path, monkeypatch):

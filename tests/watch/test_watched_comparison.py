@@ -19,6 +19,7 @@ from conftest import ROOT, golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_logs import mark, row
+from topics import mock_cluster, recorded, send
 from watched_logs import FORM, batches, of_tiny
 
 import ticdc_lab
@@ -31,9 +32,10 @@ from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.settings import Settings
 from ticdc_lab.sources.capture import read_whole
+from ticdc_lab.sources.kafka_reading import TopicReader
 from ticdc_lab.sources.load import shown_by
 from ticdc_lab.transactions.differences import KINDS
-from ticdc_lab.watch import comparison
+from ticdc_lab.watch import comparing, comparison
 from ticdc_lab.watch import state as of_state
 from ticdc_lab.watch.comparing import CompareFolder, WatchedComparison
 from ticdc_lab.watch.comparison import HERE, THERE, ComparedSides, CompareState, absorbed, judged, step
@@ -377,3 +379,30 @@ def test_too_little_memory_is_an_error_with_the_log_that_is_behind():
     """What no watermark has passed cannot be forgotten."""
     with pytest.raises(ContractError, match=r"need more than the memory of .* has no watermark in a partition"):
         WatchedComparison(str(SMALL), str(SMALL), once=True, memory=50_000).run()
+
+
+def test_nothing_is_compared_while_the_broker_of_a_partition_was_never_heard(tmp_path, monkeypatch):
+    """What one log alone shows meanwhile is no difference; it is compared when that broker answers."""
+    monkeypatch.setattr(comparing, "LOOK_S", 0.1)
+    monkeypatch.setattr(comparing, "JUDGE_S", 0.0)
+    silent, offsets, said, waited = [("t", 2)], TopicReader._offsets, list[str](), list[int]()
+
+    def of_others(self, asked, *, partly=False, **more):
+        self.unanswered |= {at: "b2:9092" for at in asked if at in silent}
+        return offsets(self, {at: of for at, of in asked.items() if at not in silent}, partly=partly, **more)
+
+    monkeypatch.setattr(TopicReader, "_offsets", of_others)
+    with mock_cluster() as servers:
+        send(servers, "t", recorded(SMALL))
+        one = WatchedComparison(f"kafka://{servers}/t", str(SMALL), said=said.append)
+
+        def is_done():
+            waited.append(1)
+            if said and one.compared.span is None and silent and len(waited) > 20:
+                assert said[0].startswith("Partition 2 of t is not read since 20") and one.view.silent
+                silent.clear()
+            return one.compared.span is not None and one.compared.tables["same"].sum() == 2_101
+
+        found = one.run(is_done)
+    assert not silent and said[1:] == ["Partition 2 of t is read again."] and not one.view.silent
+    assert not found.tables[[*KINDS[:3]]].to_numpy().sum()

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +180,10 @@ def _compare_growing(
 
     if source_kind != "auto":
         raise click.UsageError("--source-kind does not go with --watch, which detects it.")
-    comparison = WatchedComparison(source, other, options=options, changefeed=given_changefeed(options), **how)
+    said_of_brokers = partial(click.echo, err=True)
+    comparison = WatchedComparison(
+        source, other, options=options, changefeed=given_changefeed(options), said=said_of_brokers, **how
+    )
     said = [time.monotonic(), 0]
 
     def say(now: Any) -> None:

@@ -315,6 +315,9 @@ def status(state: str, as_json: bool) -> None:
         click.echo(view.get("source", ""))
         _print_status(view, found)
         for p in sorted(view["partitions"], key=lambda p: (p["topic"], p["partition"])):
+            if p["read"] is None:
+                click.echo(f"  {p['topic']} partition {p['partition']}: not read, its broker has not answered yet")
+                continue
             behind = "" if p["end"] is None else f", {max(0, p['end'] - p['read']):,} behind"
             if file := p.get("file"):  # a folder of the storage sink
                 lost = f", {count(p['lost'], 'data file')} missing" if p["lost"] else ""

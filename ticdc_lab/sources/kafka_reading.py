@@ -48,6 +48,9 @@ ROWS_AT_ONCE = 10_000
 ANSWER_S = 6.0
 """A broker that takes connections must answer within so many seconds."""
 
+AGAIN_S = 1.0
+"""A broker that did not answer before, while others did, is waited for so long."""
+
 _GROUP = "ticdc-lab"
 _WAIT_S = 0.1
 _STALLED_S = 20.0
@@ -108,8 +111,9 @@ class TopicReader:
     ``settings``: librdkafka's, with secrets in them. ``lost``: what the broker deleted before it was read.
     ``shrunk``: partitions that end before where they were to be read to, and where they end: they were truncated.
     ``open``: of the last :meth:`spans`: offsets that transactions which have not ended keep from who reads committed
-    ones. Raises SourceError: a setting has no counterpart in librdkafka, or cannot be used. SetupError: confluent-kafka
-    is not installed.
+    ones. ``unanswered``: of the last :meth:`spans`: partitions whose broker did not answer, with its HOST:PORT, empty
+    without a leader. Raises SourceError: a setting has no counterpart in librdkafka, or cannot be used. SetupError:
+    confluent-kafka is not installed.
     """
 
     def __init__(self, topics: Topics) -> None:
@@ -118,6 +122,9 @@ class TopicReader:
         self.lost: list[Lost] = []
         self.shrunk: dict[Place, int] = {}
         self.open: dict[Place, Span] = {}
+        self.unanswered: dict[Place, str] = {}
+        self._silent_before = frozenset[Place]()
+        self._leaders: dict[Place, str] = {}
         self.settings = _all_settings(topics)
         self._options = {name.lower(): value for name, value in topics.options.items() if not name.startswith("kafka.")}
         if unknown := sorted(self._options.keys() - _OF_SPARK - _OF_SPARKS_TASKS):
@@ -129,7 +136,7 @@ class TopicReader:
         self._trouble = deque[str](maxlen=_TROUBLE)
         self._answered: dict[Place, float] = {}
         self._silences: dict[Place, Silence] = {}
-        self._says_ids = True
+        self._says_ids, self._said_ids = True, False
         self._admin: Any = None
         self._consumer: Any = None
 
@@ -147,20 +154,23 @@ class TopicReader:
             leaving.start()
             leaving.join(_LEAVE_S)
 
-    def spans(self) -> dict[Place, Span]:
+    def spans(self, *, partly: bool = False) -> dict[Place, Span]:
         """First and end offset of every partition, as the broker has them now; what is not committed ends it.
 
-        Raises SourceError: the broker does not answer, refuses, or has no such topic; within ten seconds.
+        ``partly``: if some brokers do not answer, give the partitions of those that do; :attr:`unanswered` has the
+        others. Raises SourceError: no broker answers, one refuses, or there is no such topic; within ten seconds.
         """
-        places = self.places()
+        self._silent_before = frozenset(self.unanswered)
+        places, self.unanswered = self.places(), {}
         kafka = library()
         spec = kafka.admin.OffsetSpec
         first, last = (dict.fromkeys(places, which) for which in (spec.earliest(), spec.latest()))
         # asked before: what comes meanwhile is no reason to end below it
-        newest = self._offsets(last, committed=False) if self._reads_committed else {}
-        low, high = self._offsets(first), self._offsets(last)
-        self.open = {at: (high[at][0], end) for at, (end, _) in newest.items() if end > high[at][0]}
-        return {at: (low[at][0], high[at][0]) for at in places}
+        newest = self._offsets(last, committed=False, partly=partly) if self._reads_committed else {}
+        low, high = (self._offsets(edge, partly=partly) for edge in (first, last))
+        whole = [at for at in places if at not in self.unanswered]
+        self.open = {at: (high[at][0], newest[at][0]) for at in whole if at in newest and newest[at][0] > high[at][0]}
+        return {at: (low[at][0], high[at][0]) for at in whole}
 
     @property
     def open_words(self) -> tuple[str, ...]:
@@ -188,13 +198,14 @@ class TopicReader:
                 asked = admin.describe_topics(kafka.TopicCollection(list(self.topics.names)), request_timeout=2.0)
                 for name, answer in asked.items():
                     found[name] = str(answer.result(ANSWER_S).topic_id)
+                self._said_ids = True
                 return found
             except TimeoutError:
-                self._says_ids = False
+                self._says_ids = self._said_ids  # a broker that has reported them is asked again
             except kafka.KafkaException as error:
                 if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self.explained(str(error.args[0]), *[n for n in asked if n not in found][:1]) from None
-                self._says_ids = False
+                self._says_ids = self._said_ids
         return {}
 
     def bounds(self, spans: Mapping[Place, Span]) -> dict[Place, Span]:
@@ -414,7 +425,7 @@ class TopicReader:
 
     def raise_final(self) -> None:
         """Raise where a client has heard what no waiting changes, such as wrong credentials."""
-        for said in self._trouble:
+        for said in tuple(self._trouble):  # another thread may ask meanwhile
             if any(f"code={name}" in said for name in _FINAL):
                 unverified = "certificate verify failed" in said
                 raise self.explained(self._why_unverified() or said if unverified else said)
@@ -445,7 +456,8 @@ class TopicReader:
         for name in self.topics.names:
             while True:
                 try:
-                    topic = admin.list_topics(name, timeout=1.0).topics[name]
+                    told = admin.list_topics(name, timeout=1.0)
+                    topic = told.topics[name]
                     break
                 except kafka.KafkaException as error:
                     admin.poll(0)
@@ -454,53 +466,82 @@ class TopicReader:
                         raise self.explained(f"code=_TIMED_OUT {(self._trouble or [str(error)])[-1]}") from None
             if topic.error is not None:
                 raise self.explained(str(topic.error), name)
-            found += [(name, partition) for partition in sorted(topic.partitions)]
+            for number, partition in topic.partitions.items():
+                found.append((name, number))
+                leader = told.brokers.get(partition.leader)
+                self._leaders[name, number] = "" if leader is None else f"{leader.host}:{leader.port}"
         return sorted(found)
 
     @property
     def _reads_committed(self) -> bool:
         return self.settings.get("isolation.level") != "read_uncommitted"
 
-    def _offsets(self, asked: Mapping[Place, Any], *, committed: bool | None = None) -> dict[Place, tuple[int, int]]:
-        if not asked:
-            return {}
+    def _offsets(
+        self, asked: Mapping[Place, Any], *, committed: bool | None = None, partly: bool = False
+    ) -> dict[Place, tuple[int, int]]:  # fmt: skip
+        """Offset and timestamp of each; with ``partly`` without those whose broker does not answer, which
+        :attr:`unanswered` gets.
+        """
+        todo = {at: of for at, of in asked.items() if at not in self.unanswered} if partly else dict(asked)
+        found, why, until = dict[Place, tuple[int, int]](), "", time.monotonic() + ANSWER_S
+        if not todo:
+            return found
         admin, kafka = self._connected(), library()
         level = kafka.IsolationLevel
         committed = self._reads_committed if committed is None else committed
         which = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
-        at = {kafka.TopicPartition(*place): spec for place, spec in asked.items()}
-        until, where = time.monotonic() + ANSWER_S, "any partition"
+        silent_before = {kafka.TopicPartition(*at) for at in self._silent_before}
         while True:
-            try:
-                found, each = admin.list_offsets(at, isolation_level=which, request_timeout=ANSWER_S), {}
-                for p, answer in found.items():
-                    where = f"partition {p.partition} of {p.topic}"
-                    each[p.topic, p.partition] = answer.result(2 * ANSWER_S)
-                return {place: (each[place].offset, each[place].timestamp) for place in asked}
-            except TimeoutError:
-                raise self.explained(f"code=_TIMED_OUT: no answer to a request for offsets of {where}") from None
-            except kafka.KafkaException as error:
-                said = error.args[0]
-                is_silent = said.name() in ("_TIMED_OUT", "_TRANSPORT")
-                if said.name() not in _LEADER_MOVES and not is_silent:
-                    raise self.explained(str(said)) from None
-                if is_silent or time.monotonic() > until:
-                    raise self.explained(f"code=_TIMED_OUT: {where}: {said.str()}") from None
+            by_broker = dict[str, dict[Any, Any]]()  # a request for each, so that a silent one delays its own alone
+            for at, spec in todo.items():
+                by_broker.setdefault(self._leaders.get(at, ""), {})[kafka.TopicPartition(*at)] = spec
+            requests = [
+                admin.list_offsets(
+                    own, isolation_level=which,
+                    request_timeout=AGAIN_S if partly and own.keys() <= silent_before else ANSWER_S,
+                )
+                for own in by_broker.values()
+            ]  # fmt: skip
+            for p, answer in (one for request in requests for one in request.items()):
+                where = f"partition {p.partition} of {p.topic}"
+                try:
+                    told = answer.result(2 * ANSWER_S)
+                except TimeoutError:
+                    why = f"no answer to a request for offsets of {where}"
+                except kafka.KafkaException as error:
+                    if error.args[0].name() not in _MAY_PASS:
+                        raise self.explained(str(error.args[0])) from None
+                    why = f"{where}: {error.args[0].str()}"
+                else:
+                    if told.offset <= kafka.OFFSET_INVALID:  # librdkafka's for a request that timed out
+                        why = f"no answer to a request for offsets of {where}"
+                    else:
+                        found[p.topic, p.partition] = told.offset, told.timestamp
+                        del todo[p.topic, p.partition]
+            if not todo:
+                return found
+            if time.monotonic() > until or (partly and found and todo.keys() <= self._silent_before):
+                if not partly or not found:
+                    raise self.explained(f"code=_TIMED_OUT: {why}")
+                self.unanswered |= {at: self._leaders.get(at, "") for at in todo}
+                return found
             self.places()  # asks for the leaders of now
             time.sleep(_WAIT_S)
 
 
-_LEADER_MOVES = frozenset({
+_MAY_PASS = frozenset({
     "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH",
-    "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE",
+    "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "_NOENT", "_TIMED_OUT", "_TRANSPORT",
 })  # fmt: skip
-"""What a broker answers for a moment while leaders change, or after its own restart."""
+"""What is answered while leaders change, after a broker's restart, and while a partition has no leader (``_NOENT``) or
+its broker does not answer.
+"""
 
 
 def too_large(source: str, options: Mapping[str, str]) -> str | None:
     """Why topics are not for the embedded engine, as a clause; None where they fit. The broker is asked."""
     with TopicReader(topics_of(source, options_of_source(options))) as reader:
-        bounds = reader.bounds(reader.spans())
+        bounds = reader.bounds(reader.spans(partly=True))  # who reads it refuses a silent broker, or waits for it
     n = sum(max(0, end - first) for first, end in bounds.values())
     return f"the topic is large ({n:,} messages, more than {FITS_MESSAGES:,})" if n > FITS_MESSAGES else None
 

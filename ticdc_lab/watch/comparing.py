@@ -10,7 +10,7 @@ import shlex
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, field, fields, replace
 from itertools import count
 from pathlib import Path
@@ -33,7 +33,7 @@ from ticdc_lab.events.tso import clock_words
 from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.file import given_settings
-from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.kafka_reading import Place, Span
 from ticdc_lab.sources.learned import known_of
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.transactions.differences import KINDS
@@ -52,6 +52,7 @@ from ticdc_lab.watch.comparison import (
 )
 from ticdc_lab.watch.metrics import ComparedView
 from ticdc_lab.watch.recorded import Read, RecordedTopic
+from ticdc_lab.watch.silences import Silences
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, WatchedSource, no_data_file, opened
 from ticdc_lab.watch.state import WatchState
 from ticdc_lab.watch.storage import ReadFile, StorageFolder
@@ -61,6 +62,9 @@ FILE, LOCK, WINDOW = "compare.npz", "compare.lock", "window-{}.npz"
 
 JUDGE_S, COMMIT_S = 1.0, 5.0
 """How often both are compared, and the state is saved, at most; each takes a fifth of the time at most."""
+
+LOOK_S = 30.0
+"""How often brokers are asked which partitions there are."""
 
 _MESSAGES = arrow_schema(MESSAGES)
 
@@ -76,6 +80,7 @@ class _ComparedSource:
     positions: dict[Place, int] = field(default_factory=dict)
     lost: dict[Place, int] = field(default_factory=dict)
     quarantined: int = 0
+    spans: dict[Place, Span] = field(default_factory=dict)  # as the brokers had them last
     reading: Iterator[Read] | None = None
     ended: bool = False
 
@@ -87,7 +92,8 @@ class WatchedComparison:
     in any way, resumes where it was saved last. None to save nothing. ``once``: read both up to the end of now,
     compare, and end. ``memory``: bytes that the state may take. ``changefeed``, ``protocol``, ``schema_registry``,
     ``claim_check``, ``options``: as of :class:`ticdc_lab.watch.running.Watch`, for both. ``compared``: what both have
-    in common so far (:class:`ticdc_lab.watch.comparison.ComparedSoFar`). Raises SourceError: a source cannot be
+    in common so far (:class:`ticdc_lab.watch.comparison.ComparedSoFar`). ``said``: takes a sentence when the broker of
+    a partition stops answering while others are read, and when it is read again. Raises SourceError: a source cannot be
     watched, or the folder belongs to another comparison.
     """
 
@@ -95,7 +101,9 @@ class WatchedComparison:
         self, here: str, there: str, *, state: str | None = None, once: bool = False, memory: int = 1 << 30,
         changefeed: Settings | None = None, protocol: str = "auto", schema_registry: str | None = None,
         claim_check: str | None = None, options: Mapping[str, str] | None = None,
+        said: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
+        self._silences = Silences(said), Silences(said)
         self._once, self._memory = once, memory
         given = (changefeed or Settings()) | given_settings(options or {})
         known = replace(known_of(schema_registry, claim_check), settings=given)
@@ -146,8 +154,37 @@ class WatchedComparison:
         return ComparedView(
             self.protocols, (state.resolved_ts(HERE), state.resolved_ts(THERE)), found.span[1] if found.span else NO_TS,
             int(found.tables[[*KINDS]].to_numpy().sum()), differences, {"late": found.late, "unread": self.unread},
-            state.nbytes, self._last_batch_s,
+            state.nbytes, self._last_batch_s, self.silent,
+            {(side, topic, str(p)): s for side, of in zip(("here", "there"), self._silences, strict=True)
+             for (topic, p), s in of.answered_s.items()},
         )  # fmt: skip
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Which partitions have no broker that answers, a sentence for each topic and broker."""
+        here, there = (of.now for of in self._silences)
+        return (*here, *there)
+
+    def _look(self) -> None:
+        """Ask brokers what reading does not show: partitions that were added, or that answer again, are read then."""
+        for side in self._sides:
+            if isinstance(side.source, LiveTopic) and not side.ended:
+                with suppress(SourceError):  # reading reports it if it lasts
+                    side.spans = side.source.spans()
+                    if side.spans.keys() - side.source.positions.keys() and isinstance(side.reading, Generator):
+                        side.reading.close()
+                        side.reading = side.source.batches(side.positions, once=self._once)
+
+    def _waits(self) -> bool:
+        """Report silent partitions; whether one may have messages and none of them was read."""
+        waits = False
+        for side, silences in zip(self._sides, self._silences, strict=True):
+            if isinstance(side.source, LiveTopic):
+                found, read = side.source.silences(), side.source.positions
+                silences.note(found, read.keys(), time.time())
+                waits |= any(read.get(at, low) <= low < high for at, (low, high) in side.spans.items())
+                waits |= bool(found.keys() - read.keys())
+        return waits
 
     def run(
         self, stopped: Callable[[], bool] = lambda: False, *, shown: Callable[[ComparedSoFar], None] = lambda _: None
@@ -159,15 +196,21 @@ class WatchedComparison:
         memory does not suffice.
         """
         clock = time.monotonic
-        judged_at = saved_at = clock()
+        judged_at = saved_at = looked_at = clock()
         pauses = [JUDGE_S, COMMIT_S]
         try:
             for side in self._sides:
                 side.reading = None if side.ended else side.source.batches(side.positions, once=self._once)
+            self._look()
             while not stopped() and not all(s.ended for s in self._sides):
                 for i in self._readable():
                     self._read(i)
-                if clock() - judged_at > pauses[0]:
+                if not self._once and clock() - looked_at > LOOK_S:
+                    self._look()
+                    looked_at = clock()
+                if clock() - judged_at > pauses[0] and self._waits():
+                    judged_at = clock()
+                elif clock() - judged_at > pauses[0]:
                     begun, before = clock(), self.compared.span
                     self._state = windowed(self._state, self._asked)
                     self.compared = judged(self._state, self._asked)
@@ -180,7 +223,8 @@ class WatchedComparison:
                     self._save()
                     saved_at = clock()
                     pauses[1] = max(COMMIT_S, 4 * (saved_at - begun))
-            self.compared = judged(self._state, self._asked)
+            if self._once or not self._waits():
+                self.compared = judged(self._state, self._asked)
             self._save()
         finally:
             for side in self._sides:

@@ -32,9 +32,9 @@ SEVERITIES = ("error", "warning")
 class PartitionView:
     """How far a partition is watched."""
 
-    # ``read``, ``first``, ``end``: the next offset to read; the first that the broker has, and where it ends, None
-    # if unknown.
-    read: int
+    # ``read``, ``first``, ``end``: the next offset to read, None while its broker has not answered at all; the first
+    # that the broker has, and where it ends, None if unknown.
+    read: int | None
     first: int | None = None
     end: int | None = None
     resolved_ts: int = NO_TS  # its greatest watermark; NO_TS without one
@@ -121,6 +121,9 @@ class ComparedView:
     # ``nbytes``, ``last_batch_s``: as of :class:`WatchView`.
     nbytes: int = 0
     last_batch_s: float = 0.0
+    silent: tuple[str, ...] = ()  # as of :class:`WatchView`
+    # By side, topic and partition when its broker last answered, seconds since 1970.
+    answered_s: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
 
 def metrics(view: WatchView | ComparedView) -> bytes:
@@ -181,7 +184,9 @@ def families(view: WatchView) -> Iterator[Metric]:
                    {(r,): k for r, k in sorted(n.quarantined.items())})  # fmt: skip
     yield _counter("unread_lost_messages", "Messages that the broker deleted before they were read.", of_home,
                    {h: of.lost for h, of in homes.items()})  # fmt: skip
-    read: dict[tuple[str, ...], float] = {h: of.read for h, of in homes.items() if of.file is None}
+    read: dict[tuple[str, ...], float] = {
+        h: of.read for h, of in homes.items() if of.file is None and of.read is not None
+    }
     yield _gauge("read_offset", "The next offset to read.", of_home, read)
     yield _gauge("log_start_offset", "The first offset that the broker has.", of_home,
                  {h: of.first for h, of in homes.items() if of.first is not None})  # fmt: skip
@@ -215,6 +220,8 @@ def compared_families(view: ComparedView) -> Iterator[Metric]:
     yield _counter("not_compared", "Row changes that came too late, and messages that were not read.",
                    ("side", "reason"), {(side, reason): n for reason, of in view.not_compared.items()
                                         for side, n in zip(("here", "there"), of, strict=True)})  # fmt: skip
+    yield _gauge("last_answer_timestamp_seconds", "When the partition's broker last answered.",
+                 ("side", "topic", "partition"), {(*of,): s for of, s in view.answered_s.items()})  # fmt: skip
     yield _gauge("state_bytes", "Bytes of the state.", (), {(): view.nbytes})
     yield _gauge("last_batch_timestamp_seconds", "When the last batch was done.", (), {(): view.last_batch_s})
     yield _gauge(

@@ -75,14 +75,17 @@ def _page(watch: Watch | WatchedComparison, path: str) -> tuple[int, Any]:
     if path == "/health":
         return 200, {"alive": True}
     if path == "/ready":
-        ready = watch.view.caught_up if isinstance(watch, Watch) else watch.compared.span is not None
+        if isinstance(watch, Watch):
+            ready = watch.view.caught_up
+        else:
+            ready = watch.compared.span is not None and not watch.silent
         return 200 if ready else 503, {"ready": ready}
     if path == "/findings" and isinstance(watch, Watch):
         return 200, {"findings": [f.as_dict() for f in unsettled(list(watch.findings.values()))]}
     if path == "/findings" and not isinstance(watch, Watch):
         return 200, {"findings": json.loads(watch.compared.examples.to_json(orient="records"))}
     if path == "/status":
-        return 200, shown_as_json(watch.view) if isinstance(watch, Watch) else asdict(watch.view)
+        return 200, shown_as_json(watch.view) if isinstance(watch, Watch) else asdict(watch.view) | {"answered_s": None}
     return 404, {"error": "there are /metrics, /health, /ready, /findings and /status"}
 
 

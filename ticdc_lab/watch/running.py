@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import shlex
 import threading
 import time
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,17 +31,17 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.limits import without_files
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.settings.file import given_settings
-from ticdc_lab.sources.kafka_reading import Place, at_ms
+from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.learned import known_of
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, WITHDRAWN, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
 from ticdc_lab.watch.recorded import RecordedTopic
+from ticdc_lab.watch.silences import Silences
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, no_data_file, opened, with_schemas
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
-from ticdc_lab.words import are, some_of
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 4 << 20
 """Messages of a step, and their bytes, about: a message may have many rows, and their events take memory meanwhile."""
@@ -61,9 +58,6 @@ STRANGERS = 64
 HISTORY, LAST_EVENTS = 900, 20
 """Samples and events that are kept to be looked at."""
 _SHOWN = ["topic", "partition", "offset", "kind", "op", "schema_name", "table_name", "commit_ts", "error_class"]
-
-SILENT_S = 30.0
-"""A partition whose broker owes an answer for so long is reported, though others are read."""
 
 RETRY_S, RETURNS = 30.0, 3
 """A source that does not answer is asked again after so long; a broker that returns may not know its topics yet, and is
@@ -126,8 +120,7 @@ class Watch:
         self._positions: dict[Place, int] = {}
         self._firsts: dict[Place, int] = {}
         self._looked_ends: dict[Place, int] = {}
-        self._answered_s: dict[Place, float] = {}
-        self._silent: dict[Place, tuple[float, str]] = {}
+        self._silences = Silences(said)
         self._ids: dict[str, str] = {}
         self._counts, self._state = WatchCounts(), WatchState()
         self._watched = Watched("")
@@ -145,7 +138,7 @@ class Watch:
         }
         return WatchView(
             self.source, saved.protocol, saved.counts, partitions, violations=_sum_of(saved.violations, saved.beyond),
-            strangers=saved.strangers,
+            open=_open_among(self.findings.values()), strangers=saved.strangers,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -232,6 +225,7 @@ class Watch:
         saved, self._ids = self._folder.progress, self._source.ids()
         if saved is not None:
             _require_same(saved, self.source, self._ids, self._folder)
+            self._ids = {**saved.ids, **self._ids}
             self._known = with_schemas(self._known, saved.decoding)  # for detection, too
             if (saved.spark is None) != (self._on_spark is None):
                 engine = "embedded" if saved.spark is None else "spark"
@@ -400,20 +394,10 @@ class Watch:
         for topic, known in self._ids.items():
             if ids.get(topic, known) != known:
                 raise _created_anew(topic)
+        self._ids = {**ids, **self._ids}  # the broker may not have reported them before
         self._firsts = {at: low for at, (low, _) in spans.items()}
         self._looked_ends = {at: high for at, (_, high) in spans.items()}
         return bool(spans.keys() - self._source.positions.keys())
-
-    def _note_silences(self) -> tuple[str, ...]:
-        """Note which partitions have no broker that answers, and report one more, and one that has it again."""
-        found, now_s = self._source.silences() if isinstance(self._source, LiveTopic) else {}, self._now()
-        self._answered_s |= {at: now_s - of.lasts_s for at, of in found.items()}
-        before, silent = self._silent, {at: of for at, of in found.items() if of.lasts_s > SILENT_S}
-        self._silent = {at: before.get(at, (self._answered_s[at], of.broker)) for at, of in silent.items()}
-        begun = {at: of for at, of in self._silent.items() if at not in before}
-        for sentence in (*_silent(begun), *_heard_again([at for at in before if at not in silent])):
-            self._said(sentence)
-        return _silent(self._silent)
 
     def _judge(self, *, final: bool = False) -> None:
         """Look for findings, and show how far it is."""
@@ -499,23 +483,21 @@ class Watch:
     def _show(self) -> None:
         facts = self._state.known
         greatest = dict(zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True))
-        ends, silent = self._ends(), self._note_silences()
+        found = self._source.silences() if isinstance(self._source, LiveTopic) else {}
+        ends, silent = self._ends(), self._silences.note(found, self._positions.keys(), self._now())
         files = self._source.newest_files() if isinstance(self._source, StorageFolder) else {}
         partitions = {
             at: PartitionView(
                 read, self._firsts.get(at), ends.get(at), greatest.get(at, NO_TS), self._marked_ms.get(at),
-                self._lost.get(at, 0), files.get(at), self._answered_s.get(at),
+                self._lost.get(at, 0), files.get(at), self._silences.answered_s.get(at),
             )
-            for at, read in self._positions.items()
+            for at, read in (dict.fromkeys(found) | self._positions).items()
         }  # fmt: skip
-        shown = dict[tuple[str, str], int]()
-        for f in self.findings.values():
-            if f.status == OPEN:
-                shown[f.guarantee, f.severity] = shown.get((f.guarantee, f.severity), 0) + 1
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
-            pending_ts=self._pending(), open=shown, not_watched=self._watched.on(facts).not_watched,
-            unjudged=self._unjudged, notes=self._noted(), settings=(self._watched.settings | self._verified).rows(),
+            pending_ts=self._pending(), open=_open_among(self.findings.values()),
+            not_watched=self._watched.on(facts).not_watched, unjudged=self._unjudged, notes=self._noted(),
+            settings=(self._watched.settings | self._verified).rows(),
             strangers=self._strangers, undocumented=len(self._undocumented), unsent=self._unsent,
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
@@ -584,32 +566,8 @@ def _give_back() -> None:
                 libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
 
 
-def _silent(since_s: Mapping[Place, tuple[float, str]]) -> tuple[str, ...]:
-    """Partitions that no broker answers for, and what to do, a sentence for each topic and broker."""
-    by_broker = dict[tuple[str, str], list[Place]]()
-    for at, (_, broker) in sorted(since_s.items()):
-        by_broker.setdefault((at[0], broker), []).append(at)
-    said = []
-    for (topic, broker), own in by_broker.items():
-        since = at_ms(round(1000 * min(since_s[at][0] for at in own)))
-        why = f"broker {broker} does not answer" if broker else "no broker is the leader"
-        said.append(
-            f"{_partitions(own)} not read since {since}, because {why}. Other partitions are read. Check that broker, "
-            f"and who leads: kafka-topics.sh --bootstrap-server HOST:PORT --describe --topic {shlex.quote(topic)}"
-        )
-    return tuple(said)
-
-
-def _heard_again(places: Iterable[Place]) -> Iterator[str]:
-    for _, own in groupby(sorted(places), itemgetter(0)):
-        yield f"{_partitions([*own])} read again."
-
-
-def _partitions(places: Sequence[Place]) -> str:
-    """Some partitions of one topic as the subject of a sentence."""
-    numbers = some_of([str(partition) for _, partition in places])
-    noun = "Partition" if len(places) == 1 else "Partitions"
-    return f"{noun} {numbers} of {places[0][0]} {are(len(places))}"
+def _open_among(findings: Iterable[KeptFinding]) -> dict[tuple[str, str], int]:
+    return Counter((f.guarantee, f.severity) for f in findings if f.status == OPEN)
 
 
 def _sum_of(one: Mapping[tuple[str, str], int], other: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:

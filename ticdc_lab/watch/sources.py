@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -84,6 +85,7 @@ class LiveTopic:
         self.positions: dict[Place, int] = {}
         self.lost: dict[Place, int] = {}
         self._reader = TopicReader(topics)
+        self._unanswered: dict[Place, tuple[float, str]] = {}
         self._n_deleted = 0
 
     def ids(self) -> dict[str, str]:
@@ -91,8 +93,16 @@ class LiveTopic:
         return self._reader.ids()
 
     def spans(self) -> dict[Place, Span]:
-        """As of :class:`WatchedSource`; asks the broker."""
-        spans = self._reader.spans()
+        """As of :class:`WatchedSource`; asks the brokers, and gives the partitions of those that answer."""
+        return self._bounded(self._spans())
+
+    def _spans(self, *, partly: bool = True) -> dict[Place, Span]:
+        spans, now_s = self._reader.spans(partly=partly), time.monotonic()
+        before, silent = self._unanswered, self._reader.unanswered
+        self._unanswered = {at: before.get(at, (now_s, broker)) for at, broker in silent.items()}
+        return spans
+
+    def _bounded(self, spans: dict[Place, Span]) -> dict[Place, Span]:
         bounds = self._reader.bounds(spans)
         return {at: (bounds[at][0], high) for at, (_, high) in spans.items()}
 
@@ -108,10 +118,10 @@ class LiveTopic:
         return pa.concat_tables(found).slice(0, n).combine_chunks()
 
     def batches(self, positions: Mapping[Place, int], *, once: bool) -> Iterator[Read]:
-        """As of :class:`WatchedSource`."""
-        spans = self._reader.spans()
-        self.positions = {at: low for at, (low, _) in self.spans().items()} | dict(positions)
-        if gone := sorted(self.positions.keys() - spans.keys()):
+        """As of :class:`WatchedSource`; a partition without a position is left out until its broker answers."""
+        spans = self._spans(partly=not once)
+        self.positions = {at: low for at, (low, _) in self._bounded(spans).items()} | dict(positions)
+        if gone := sorted(self.positions.keys() - spans.keys() - self._unanswered.keys()):
             raise SourceError(
                 f"{self.name} has no partition {gone[0][1]} of {gone[0][0]} any more: the topic was recreated.",
                 hint="Watch it into another folder: --state OTHER",
@@ -136,8 +146,11 @@ class LiveTopic:
         return self._reader.lost[n:]
 
     def silences(self) -> Mapping[Place, Silence]:
-        """For how long the broker of each partition owes an answer, as of librdkafka's last count."""
-        return self._reader.silences()
+        """For how long the broker of each partition owes an answer, as of librdkafka's last count; of one that is not
+        read, since it was asked first.
+        """
+        now_s, counted = time.monotonic(), self._reader.silences()
+        return {at: Silence(now_s - since, broker) for at, (since, broker) in self._unanswered.items()} | {**counted}
 
     def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
         """As of :class:`WatchedSource`."""
