@@ -27,6 +27,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.sources import record as log_recording
 from ticdc_lab.sources import recording as module
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import TopicReader
@@ -329,6 +330,40 @@ def test_a_log_of_another_form_becomes_a_capture_file(spark: SparkSession, tmp_p
         key=lambda r: (r[1], r[2]),
     )
     assert sorted(([row[n] for n in names] for row in of), key=lambda r: (r[1], r[2])) == kept
+
+
+def test_messages_of_a_partition_are_recorded_in_the_order_of_their_offsets(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Parquet file may contain them in another order: each partition keeps its slots, and no content changes."""
+    log = golden("messages_canal-json-tidb_small.jsonl.gz")
+    rows = [json.loads(line) for line in gzip.decompress(log.read_bytes()).splitlines()]
+    source, out = tmp_path / "s.parquet", tmp_path / "o.parquet"
+    found = CliRunner().invoke(main, ["record", str(log), "--out", str(source)], obj=spark)
+    assert found.exit_code == 0, found.output
+    whole = pq.read_table(source)
+    cut = len(rows) // 3
+    mixed = pa.concat_tables([whole.slice(2 * cut), whole.slice(cut, cut), whole.slice(0, cut)])
+    pq.write_table(mixed, source)
+
+    def recorded_as() -> pa.Table:
+        assert CliRunner().invoke(main, ["record", str(source), "--out", str(out)], obj=spark).exit_code == 0
+        table = pq.read_table(out)
+        out.unlink()
+        return table
+
+    def going_back(table: pa.Table) -> int:
+        last, n = dict[int, int](), 0
+        for partition, offset in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
+            n += offset < last.get(partition, -1)
+            last[partition] = offset
+        return n
+
+    made, by = recorded_as(), [("partition", "ascending"), ("offset", "ascending")]
+    assert going_back(made) == 0 and made["partition"] == mixed["partition"]
+    assert made.sort_by(by).equals(whole.cast(made.schema).sort_by(by))
+    monkeypatch.setattr(log_recording, "_GOES_BACK", "SELECT 1 WHERE ? IS NULL")  # planted: the order is never checked
+    assert going_back(recorded_as()) > 0
 
 
 def test_what_a_dump_cannot_tell_is_said_and_no_failure(spark: SparkSession, tmp_path: Path) -> None:

@@ -216,11 +216,9 @@ def record_log(
         recording.begin_anew()
         with opened.said_plainly(), task_errors(), room_for(folder):
             written = _read_by_tasks(opened, folder)
-        for file in sorted(written["file"].to_pylist()):
-            with pq.ParquetFile(file) as pieces:
-                for batch in pieces.iter_batches(ROWS_AT_ONCE):
-                    recording.write(batch.cast(arrow_schema(MESSAGES)), {})
-                    said(_so_far(recording.so_far, 0, 0.0, None))
+            for batch in _in_order(sorted(written["file"].to_pylist()), folder):
+                recording.write(batch.cast(arrow_schema(MESSAGES)), {})
+                said(_so_far(recording.so_far, 0, 0.0, None))
         refused = _refused(written)
         recording.note(*opened.left_out, *refused)
         notes = recording.so_far.notes
@@ -228,6 +226,51 @@ def record_log(
         return replace(_so_far(recording.state, 0, 0.0, None), notes=notes, is_lacking=bool(refused))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_PLACED = """
+    SELECT topic, "partition", "offset" IS NULL AS placeless, "offset", filename AS file, file_row_number AS line
+    FROM read_parquet(?, filename = true, file_row_number = true)
+"""
+_GOES_BACK = f"""
+    SELECT 1 FROM (
+        SELECT "offset" < lag("offset") OVER (PARTITION BY topic, "partition", placeless ORDER BY file, line) AS back
+        FROM ({_PLACED})
+    ) WHERE back LIMIT 1
+"""
+_BY_OFFSETS = f"""
+    WITH numbered AS (
+        SELECT *, row_number() OVER (ORDER BY file, line) AS slot,
+            row_number() OVER (PARTITION BY topic, "partition", placeless ORDER BY file, line) AS nth_there,
+            row_number() OVER (PARTITION BY topic, "partition", placeless ORDER BY "offset", file, line) AS nth
+        FROM ({_PLACED})
+    ), moved AS (
+        SELECT m.file, m.line, s.slot FROM numbered m JOIN numbered s
+        ON m.topic IS NOT DISTINCT FROM s.topic AND m."partition" IS NOT DISTINCT FROM s."partition"
+        AND m.placeless = s.placeless AND m.nth = s.nth_there
+    )
+    SELECT r.topic, r."partition", r."offset", r."timestamp", r."key", r."value", r.headers
+    FROM read_parquet(?, filename = true, file_row_number = true) r
+    JOIN moved ON r.filename = moved.file AND r.file_row_number = moved.line ORDER BY slot
+"""
+
+
+def _in_order(files: list[str], folder: Path) -> Batches:
+    """Messages as they were read; if a partition goes back, its messages share out its slots by their offsets.
+
+    A Parquet file promises no order: Spark writes row groups as its tasks end.
+    """
+    import duckdb  # here: a recording of a topic needs none
+
+    with duckdb.connect() as db:
+        db.execute("SET memory_limit = '2GiB'; SET TimeZone = 'UTC'")
+        db.execute("SET temp_directory = $1", [str(folder)])
+        if files and db.execute(_GOES_BACK, [files]).fetchall():
+            yield from db.sql(_BY_OFFSETS, params=[files, files]).to_arrow_reader(ROWS_AT_ONCE)
+            return
+    for file in files:
+        with pq.ParquetFile(file) as pieces:
+            yield from pieces.iter_batches(ROWS_AT_ONCE)
 
 
 _OF_A_TASK = pa.schema([("file", pa.string()), ("refused", pa.int64()), ("why", pa.string())])
