@@ -83,6 +83,14 @@ def test_what_the_sink_does_not_write_is_an_unknown_file(path: str) -> None:
     assert isinstance(found, Refused) and found.error_class == "unknown-file" and found.reason
 
 
+@pytest.mark.parametrize("tail", ["", "/0", "/2024-01-02", "/meta"])
+def test_a_folder_that_dots_dropped_is_refused_with_this_reason(tail: str) -> None:
+    """TiCDC writes ``./t/VERSION`` and ``s/./VERSION``: a file system has one folder there, which is no table id."""
+    refused = place_of(f"s/{1 << 50}{tail}/CDC{'.index' if tail == '/meta' else N + '.csv'}")
+    assert isinstance(refused, Refused) and "a schema or table is named `.`" in refused.reason
+    assert isinstance(place_of(f"12/{1 << 50}/CDC{N}.csv"), StoragePlace)
+
+
 @pytest.mark.parametrize("name", ["CDC000001.CSV", "cdc000001.csv", "Cdc000001.Csv"])
 def test_a_name_in_another_case_is_refused_with_its_own(name: str) -> None:
     """Some tools and file systems change it."""

@@ -136,6 +136,13 @@ def has_its_folders(path: str) -> bool:
     return is_there and re.search(r"(?i)\.(?:csv|json)l?(?:\.\w+)?$", name) is not None
 
 
+_DOTS = (
+    "{path!r} has one folder, {name!r}, above its table version, which is no table id; expected SCHEMA/TABLE. Either the "
+    "folder given lies below the one that the sink wrote to, or a schema or table is named `.` or `..`, which a file "
+    "system drops: rename it upstream"
+)
+
+
 def _in_table(place: StoragePlace, folders: list[str], separator: str) -> StoragePlace | Refused:
     """``schema/table/version[/partition][/date]``, or ``table id/version[/partition][/date]``.
 
@@ -149,6 +156,8 @@ def _in_table(place: StoragePlace, folders: list[str], separator: str) -> Storag
     names, numbers = folders[:n], folders[n:]
     if not 1 <= len(numbers) <= 2 or not all(n.isascii() and n.isdigit() for n in numbers):
         return _unknown(place.path)
+    if by_id and _is_version(numbers[0]) and not (names[0].isascii() and names[0].isdigit()):
+        return Refused(place.path, "unknown-file", _DOTS.format(path=place.path, name=names[0]))
     if (by_id and not (names[0].isascii() and names[0].isdigit())) or (n > 2 and not _is_version(numbers[0])):
         return _unknown(place.path)
     schema, table, version, partition = names[0], "/".join(names[1:]), int(numbers[0]), "".join(numbers[1:])
