@@ -216,6 +216,13 @@ def test_a_mistake_is_told_with_its_line(mistake: str) -> None:
     assert hint in caught.value.hint
 
 
+def test_a_node_of_another_kind_is_no_near_name() -> None:
+    """``store-1`` has the ending of ``capture-1``, and is not a slip of it: the known names follow."""
+    with pytest.raises(ScenarioError) as caught:
+        scenario("events:", "  - at: 1s", "    crash: store-1")
+    assert caught.value.hint.startswith("Known: ") and "capture-1" in caught.value.hint
+
+
 WRONG_FILES = {
     "no YAML": ("model: scheduler\ncluster: {captures: 3\nuntil: 3s\n", 3, "expected YAML"),
     "a tab": ("model: scheduler\n\tuntil: 3s\n", 2, "expected YAML"),

@@ -164,7 +164,7 @@ class Value:
         """Give a text that is one of ``known``."""
         text = self.text()
         if text not in known:
-            near = get_close_matches(text, known, n=1)
+            near = get_close_matches(text, known, n=1, cutoff=_NEAR)
             hint = f"Did you mean {near[0]}? " if near else ""
             raise self.wrong(what, hint=f"{hint}Known: {_listed(known)}." if known else "There is none.")
         return text
