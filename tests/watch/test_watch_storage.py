@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import astuple
 from pathlib import Path
 from unittest.mock import patch
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,9 +34,11 @@ from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, pla
 from ticdc_lab.sources.storage_reading import Unreadable
 from ticdc_lab.watch import storage
 from ticdc_lab.watch.folder import WatchFolder
+from ticdc_lab.watch.pages import pages
 from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.watch.state import Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import PATIENCE, ReadFile, StorageFolder
+from ticdc_lab.watch.webhook import payload
 
 sys.path.insert(0, str(ROOT / "tests/sources"))
 from s3_server import serving
@@ -611,6 +614,11 @@ def test_a_finding_of_a_folder_names_the_file_and_the_line(
         assert ts.encode() in (root / file).read_bytes().split(b"\n")[int(line) - 1]
     told = json.loads(run(main, ["watch", "findings", "--state", state, "--json"]).stdout)["findings"]
     assert f"{' line '.join(named[0][0])}" == told[0]["place"]
+    folder = WatchFolder(state, writes=False)
+    sent = payload(told[0]["guarantee"], [folder.findings()[told[0]["number"]]], state)["alerts"][0]["annotations"]
+    with pages(Watch(str(root), state), "127.0.0.1:0") as at, urlopen(f"http://{at}/findings", timeout=30) as page:
+        served = json.loads(page.read())["findings"]
+    assert served[0]["place"] == sent["place"] == told[0]["place"]
 
 
 def test_an_index_file_left_before_other_files_names_what_is_missing(

@@ -112,6 +112,7 @@ def run(
     """
     if engine == "embedded":
         _use_little_memory()
+    from ticdc_lab.watch.folder import placed
     from ticdc_lab.watch.pages import pages
     from ticdc_lab.watch.running import shown_as_json, unsettled
     from ticdc_lab.watch.starting import prepared
@@ -157,7 +158,7 @@ def run(
         for f in found:
             counts[f.guarantee] = counts.get(f.guarantee, 0) + 1
         print_json({
-            "source": watch.source, "protocol": watch.view.protocol, "findings": _placed(found, state),
+            "source": watch.source, "protocol": watch.view.protocol, "findings": placed(found, state),
             "counts": counts, "not_watched": dict(watch.view.not_watched),
             "not_checked": dict(watch.view.unjudged), "notes": list(watch.view.notes),
             "settings": list(watch.view.settings),
@@ -264,26 +265,17 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
         click.echo(f"  Not watched: {names}; {why}")
 
 
-def _placed(found: list[KeptFinding], state: str) -> list[dict[str, Any]]:
-    """Findings as JSON; findings of a storage folder also have a ``place``, the file and the line."""
-    from ticdc_lab.watch.folder import WatchFolder
-
-    places = {(f.partition, f.offset) for f in found if f.partition is not None and f.offset is not None}
-    words = WatchFolder(state, writes=False).places_in_files(places) if places else {}
-    each = [f.as_dict() for f in found]
-    return [f | {"place": words.get((f["partition"], f["offset"]))} for f in each] if words else each
-
-
 def _print_findings(found: list[KeptFinding], state: str) -> None:
     if not found:
         return
     import pandas as pd
 
     from ticdc_lab.answers.audit import cause_lines, causes
+    from ticdc_lab.watch.folder import placed
     from ticdc_lab.watch.kept import STATUSES
     from ticdc_lab.words import count
 
-    of_status = {status: [f for f in _placed(found, state) if f["status"] == status] for status in STATUSES}
+    of_status = {status: [f for f in placed(found, state) if f["status"] == status] for status in STATUSES}
     each = [(s, c) for s, alike in of_status.items() for c in causes(pd.DataFrame(alike)).to_dict("records")]
     for status, cause in each[:_SHOWN]:
         first, *more = cause_lines(cause | {"do": ""})  # `show` has what to do next, with the kept messages
@@ -336,7 +328,7 @@ def status(state: str, as_json: bool) -> None:
 @guarded
 def list_findings(state: str, every: bool, as_json: bool) -> None:
     """What did the watch find?"""
-    from ticdc_lab.watch.folder import WatchFolder
+    from ticdc_lab.watch.folder import WatchFolder, placed
     from ticdc_lab.watch.running import unsettled
 
     folder = WatchFolder(state, writes=False)
@@ -344,7 +336,7 @@ def list_findings(state: str, every: bool, as_json: bool) -> None:
     kept = list(folder.findings().values())
     found = kept if every else unsettled(kept)
     if as_json:
-        print_json({"state": state, "findings": _placed(found, state)})
+        print_json({"state": state, "findings": placed(found, state)})
     else:
         _print_findings(found, state)
         aside = len(kept) - len(found)
@@ -376,11 +368,11 @@ def show(number: int, state: str, as_json: bool) -> None:
 
     from ticdc_lab.answers.audit import causes, line
     from ticdc_lab.settings import MATCH
-    from ticdc_lab.watch.folder import MESSAGES, STORAGE, WatchFolder
+    from ticdc_lab.watch.folder import MESSAGES, STORAGE, WatchFolder, placed
 
     folder = WatchFolder(state, writes=False)
     finding, place = _finding(folder.findings(), number), folder.evidence(number)
-    [told] = _placed([finding], state)
+    [told] = placed([finding], state)
     if as_json:
         print_json(told | {"evidence_folder": str(place) if place.is_dir() else None})
         return

@@ -14,8 +14,8 @@ import shlex
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Collection, Container, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -414,6 +414,17 @@ class WatchFolder:
         for place in there:
             if place not in kept:
                 shutil.rmtree(place, ignore_errors=True)
+
+
+def placed(found: Iterable[KeptFinding], state: str | Path) -> list[dict[str, Any]]:
+    """Findings of a state folder as JSON; of a storage folder with a ``place``, the file and the line."""
+    each = [f.as_dict() for f in found]
+    places = {(f["partition"], f["offset"]) for f in each if f["partition"] is not None and f["offset"] is not None}
+    if not places:
+        return each
+    with closing(WatchFolder(state, writes=False)) as folder:
+        words = folder.places_in_files(places)
+    return [f | {"place": words.get((f["partition"], f["offset"]))} for f in each] if words else each
 
 
 def bytes_of(columns: Mapping[str, np.ndarray[Any, Any]] | pa.Table) -> bytes:

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from ticdc_lab.errors import SetupError
+from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.events.tso import with_texts
+from ticdc_lab.watch.folder import placed
 from ticdc_lab.watch.metrics import metrics
 from ticdc_lab.watch.running import Watch, shown_as_json, unsettled
 
@@ -81,7 +82,10 @@ def _page(watch: Watch | WatchedComparison, path: str) -> tuple[int, Any]:
             ready = watch.compared.span is not None and not watch.silent
         return 200 if ready else 503, {"ready": ready}
     if path == "/findings" and isinstance(watch, Watch):
-        return 200, {"findings": [f.as_dict() for f in unsettled(list(watch.findings.values()))]}
+        try:
+            return 200, {"findings": placed(unsettled(list(watch.findings.values())), watch.state)}
+        except SourceError as error:
+            return 500, {"error": str(error)}
     if path == "/findings" and not isinstance(watch, Watch):
         return 200, {"findings": json.loads(watch.compared.examples.to_json(orient="records"))}
     if path == "/status":

@@ -95,7 +95,7 @@ class Watch:
         self._source = opened(source, options or {}, speed=speed, follow=follow, changefeed=given)
         if isinstance(self._source, StorageFolder):
             self._source.images = reads_images(given)
-        self.source = shown_source(source)
+        self.source, self.state = shown_source(source), state
         self._folder = WatchFolder(state)
         self._once, self._settle_s, self._memory, self._keep_s = once, settle_s, memory, keep_s
         self._known = replace(known_of(schema_registry, claim_check), settings=given)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ticdc_lab.errors import SetupError
+from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.watch.folder import placed
 from ticdc_lab.watch.kept import OPEN, KeptFinding
 
 QUIET_S = 600.0
@@ -163,19 +164,24 @@ def payload(guarantee: str, found: list[KeptFinding], state: str) -> dict[str, A
     is_error = any(f.severity == "error" for f in found)
     labels = {"alertname": "TiCDCLabViolation", "guarantee": guarantee}
     n = len(found)
+    shown = sorted(found, key=lambda f: (f.severity != "error", f.number))[:SHOWN]
+    places: list[str | None] = [None] * len(shown)
+    with suppress(SourceError, OSError):  # it is sent without them
+        places = [f.get("place") for f in placed(shown, state)]
     alerts = [
         {
             "status": "firing",
             "labels": {**labels, "severity": "critical" if f.severity == "error" else "warning"},
             "annotations": {
                 "summary": f.message, "command": f"ticdc-lab watch show {f.number} --state {shlex.quote(state)}",
+                **({"place": place} if place else {}),
                 **{name: str(v) for name in ("topic", "partition", "offset", "table", "commit_ts")
                    if (v := getattr(f, name)) is not None},
             },
             "startsAt": _rfc3339(f.found_s), "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "",
             "fingerprint": f"{f.number:016x}",
         }
-        for f in sorted(found, key=lambda f: (f.severity != "error", f.number))[:SHOWN]
+        for f, place in zip(shown, places, strict=True)
     ]  # fmt: skip
     return {
         "version": "4", "groupKey": f'{{}}:{{guarantee="{guarantee}"}}', "truncatedAlerts": n - len(alerts),
