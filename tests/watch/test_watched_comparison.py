@@ -9,6 +9,7 @@ import shutil
 from dataclasses import replace
 from functools import cache
 from unittest.mock import patch
+from urllib.request import urlopen
 
 import pandas as pd
 import pyarrow as pa
@@ -39,6 +40,7 @@ from ticdc_lab.watch import comparing, comparison
 from ticdc_lab.watch import state as of_state
 from ticdc_lab.watch.comparing import CompareFolder, WatchedComparison
 from ticdc_lab.watch.comparison import HERE, THERE, ComparedSides, CompareState, absorbed, judged, step
+from ticdc_lab.watch.pages import pages
 
 SMALL = golden("messages_open-protocol_small.jsonl.gz")
 PAIRS = [
@@ -405,4 +407,9 @@ def test_nothing_is_compared_while_the_broker_of_a_partition_was_never_heard(tmp
 
         found = one.run(is_done)
     assert not silent and said[1:] == ["Partition 2 of t is read again."] and not one.view.silent
+    with pages(one, "127.0.0.1:0") as at, urlopen(f"http://{at}/status", timeout=30) as page:
+        answered = {
+            (of["side"], of["topic"], of["partition"]): of["answered_s"] for of in json.load(page)["answered_s"]
+        }
+    assert answered["here", "t", 2] == one.view.answered_s["here", "t", "2"]
     assert not found.tables[[*KINDS[:3]]].to_numpy().sum()

@@ -89,7 +89,11 @@ def _page(watch: Watch | WatchedComparison, path: str) -> tuple[int, Any]:
     if path == "/findings" and not isinstance(watch, Watch):
         return 200, {"findings": json.loads(watch.compared.examples.to_json(orient="records"))}
     if path == "/status":
-        return 200, shown_as_json(watch.view) if isinstance(watch, Watch) else asdict(watch.view) | {"answered_s": None}
+        if isinstance(watch, Watch):
+            return 200, shown_as_json(watch.view)
+        answered = [{"side": h, "topic": t, "partition": int(p), "answered_s": s}
+                    for (h, t, p), s in watch.view.answered_s.items()]  # fmt: skip
+        return 200, asdict(watch.view) | {"answered_s": answered}
     return 404, {"error": "there are /metrics, /health, /ready, /findings and /status"}
 
 
