@@ -137,9 +137,9 @@ def has_its_folders(path: str) -> bool:
 
 
 _DOTS = (
-    "{path!r} has one folder, {name!r}, above its table version, which is no table id; expected SCHEMA/TABLE. Either the "
-    "folder given lies below the one that the sink wrote to, or a schema or table is named `.` or `..`, which a file "
-    "system drops: rename it upstream"
+    "{path!r} has one folder, {name!r}, above its table version, which is no table id; expected SCHEMA/TABLE. Either "
+    "the folder given lies below the one that the sink wrote to, or a schema or table is named `.` or `..`, which a "
+    "file system drops: rename it upstream"
 )
 
 
