@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
 from ticdc_lab.cli.workload_commands import _SETTABLE
+from ticdc_lab.encode.encoders import ENCODERS
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.sources.load import load
 from ticdc_lab.workload.settings import Workload
@@ -38,6 +39,14 @@ def test_a_log_and_its_truth_are_written(spark: SparkSession, tmp_path: Path) ->
     assert events.columns == EVENTS.names
     assert events.where("kind = 'row'").count() == log.events.where("kind = 'row'").count() > 1_900
     assert events.where("kind = 'ddl'").count() == 2 + 4
+
+
+@pytest.mark.parametrize("protocol", ENCODERS)
+def test_what_the_protocol_drops_is_one_line(spark: SparkSession, tmp_path: Path, protocol: str) -> None:
+    """A workload has no admin event and no incomplete row, so neither is named."""
+    result = run(spark, "bank", "--rows", "1000", "--protocol", protocol, "--out", str(tmp_path / "log.jsonl"))
+    (line,) = (line for line in result.output.splitlines() if "does not keep" in line)
+    assert "start_ts, " in line and "admin" not in line and "incomplete" not in line
 
 
 @pytest.mark.parametrize(
