@@ -278,6 +278,29 @@ def test_of_several_topics_the_one_that_is_not_there_is_named() -> None:
             of.places()
 
 
+@pytest.mark.parametrize("says_them", [True, False])
+def test_ids_of_topics_are_asked_for_again_after_one_failure(says_them: bool) -> None:
+    """Of a broker that has reported them; one that never did is asked once."""
+    answers = [TimeoutError(), "b"]
+
+    class Once:
+        def describe_topics(self, *_: Any, **__: Any) -> Any:
+            answer, said = Future[Any](), answers.pop(0)
+            if isinstance(said, str):
+                answer.set_result(SimpleNamespace(topic_id=said))
+            else:
+                answer.set_exception(said)
+            return {"t": answer}
+
+    with TopicReader(topics_of("kafka://h:1/t")) as of:
+        of._admin = Once()
+        if says_them:
+            answers.insert(0, "a")
+            assert of.ids() == {"t": "a"}
+        assert of.ids() == {}
+        assert of.ids() == ({"t": "b"} if says_them else {})
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
