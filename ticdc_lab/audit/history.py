@@ -265,7 +265,7 @@ def not_plain(rows: pa.Table, promises: Promises) -> pa.Table:
 
     These come in the order of their commits, and :func:`odd_changes` finds none of them.
     """
-    batches = _as_committed(rows).to_batches()
+    batches = _as_committed(rows).to_batches(max_chunksize=ROWS_AT_ONCE)
     parts, n = -(-len(rows) // _ROWS_A_PART), min(len(rows), 2 * _ROWS_A_PART)
     chains, found = [_chain_of(b, promises) for b in batches], [np.zeros(len(b), np.uint8) for b in batches]
     holds = np.stack([_FOUND.holds, _LEFT.holds]).view(np.uint8)

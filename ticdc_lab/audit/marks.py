@@ -121,17 +121,26 @@ class Marks:
 
     def last_before(self, group: Ints, offset: Ints, seq: Ints) -> Ints:
         """Index of the last mark before each event in its group, or -1."""
-        if not len(self.ts):
+        if not len(self.ts) or not len(group):
             return np.full(len(group), -1)
-        own, span = self.offset, int(self.offset.max()) + 2
-        if span > _LARGE // (int(max(self.group.max(), group.max(initial=0))) + 1):
-            own, offset = _ranked(own, self.offset), _ranked(offset, self.offset)
-            span = 2 * len(self.offset) + 2
-        keys, wanted = self.group * span + own, group * span + np.minimum(offset, span - 1)
+        keys, span, known = self._keys
+        own = offset if known is None else _ranked(offset, known)
+        wanted = np.minimum(group, self.group[-1] + 1) * span + np.minimum(own, span - 1)
         at = np.searchsorted(keys, wanted)
         while (same := self._same_message(keys, at, wanted, seq)).any():
             at = at + same
         return np.where((at > 0) & (self.group[at - 1] == group), at - 1, -1)
+
+    @cached_property
+    def _keys(self) -> tuple[Ints, int, Ints | None]:
+        """A number of each from its group and offset, which rises; how far those of two groups lie apart; and all
+        offsets, if their ranks take the place of offsets that are too large.
+        """
+        own, span, known = self.offset, int(self.offset.max()) + 2, None
+        if span > _LARGE // (int(self.group[-1]) + 2):
+            known = np.unique(self.offset)
+            own, span = _ranked(self.offset, known), 2 * len(known) + 2
+        return self.group * span + own, span, known
 
     def bound(self, group: Ints, offset: Ints) -> Ints:
         """A bound that no mark before an event in its group exceeds: enough for most events, and cheap."""
@@ -564,9 +573,8 @@ def admin_events(facts: LogFacts) -> dict[tuple[str, int], Facts]:
     return found
 
 
-def _ranked(offset: Ints, marks: Ints) -> Ints:
-    """Small numbers in the order of the offsets, equal to a mark's where the offset is."""
-    known = np.unique(marks)
+def _ranked(offset: Ints, known: Ints) -> Ints:
+    """Small numbers in the order of the offsets, equal to a known one's where the offset is; ``known`` rise."""
     at = np.searchsorted(known, offset)
     ranks: Ints = 2 * at + (known[np.minimum(at, len(known) - 1)] == offset)
     return ranks

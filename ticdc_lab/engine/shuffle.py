@@ -397,7 +397,9 @@ def _bucket_of_files(
         with pa.OSFile(file) as opened:
             written = pa.ipc.open_file(opened)
             found += [written.get_batch(i) for _, i in at]
-    yield from _sorted(some(pa.Table.from_batches(found, form)).combine_chunks(), order)
+    whole = pa.Table.from_batches(found, form).combine_chunks()  # a log of many files has small batches for a bucket
+    found.clear()
+    yield from _sorted(some(whole).combine_chunks(), order)
 
 
 # Rows in packs, on their way between tasks of Spark.
