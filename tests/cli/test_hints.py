@@ -116,7 +116,7 @@ PASTED = re.compile(r"(?:^|[\s`(:;])(?:ticdc-lab|ls|df) (?:(?![;`\n]|\. ).)*$")
 AS_IT_IS = {
     "to", "n", "best", "after", "speed", "2 * n", "before + 2", "2 * before + 4", "to or MOST", "check_partitions(to)",
     "f.number", "found.flags", "read.model.name", "told.protocol", "how", "kind", "table", "changefeed", "shown",
-    "first", "second", "text", "given", "read",
+    "first", "second", "text", "given", "read", "self.protocol",
 }  # fmt: skip
 """What is put into commands as it is: numbers, words of ours, options, and what was quoted before."""
 

@@ -94,7 +94,7 @@ def test_speeds_have_a_slider_each(panel: Panel[ConsumerView]) -> None:
 def test_a_pause_and_a_crash(panel: Panel[ConsumerView]) -> None:
     """A paused listener reads nothing; one whose process crashed is down, and what it held is forgotten."""
     panel.value = replace(panel.value, paused=0, pause_ms=(0.0, 8.0), step=3)
-    assert finding(panel) == "At 3 ms 1 of 8 row changes are applied, 1 buffered"
+    assert finding(panel) == "At 3 ms 1 of 8 row changes is applied, 1 buffered"
     panel.value = replace(panel.value, paused=-1, crashed=1, crash_ms=(2.5, 5.0), step=4)
     assert "partition 1 is down" in finding(panel)
 

@@ -90,7 +90,7 @@ def _check_out(out: str, *, page: bool) -> None:
     if not above.is_dir():
         raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place with --out.")
     if above != place.parent:
-        raise missing_folder(place)
+        raise missing_folder(out)
     if not os.access(place if place.exists() else above, os.W_OK):
         raise SourceError(
             f"Cannot write {out}: this user may not write there, or the device is read-only.",

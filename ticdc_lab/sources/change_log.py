@@ -382,11 +382,13 @@ class ChangeLog:
     def require_one_protocol(self) -> None:
         """Raise :class:`ProtocolError` if its files begin with messages of several protocols, and none was named."""
         if self.protocols:
-            whole, alone = (shlex.quote(shown_source(s)) for s in (self.source, self.protocols[self.protocol][0]))
+            first = self.protocols[self.protocol][0]
             raise ProtocolError(
                 f"{self.source}: {self.words_of_protocols}. So they are several logs, and no answer fits all of them.",
-                hint=f"Read each alone: ticdc-lab audit {alone}. To read one protocol and put the messages of the "
-                f"others into the quarantine: ticdc-lab audit {whole} --protocol {self.protocol}",
+                hint=f"Read each alone: ticdc-lab audit {shlex.quote(shown_source(first))}. To read one "
+                "protocol and put the messages of the others into the quarantine: "
+                f"ticdc-lab audit {shlex.quote(shown_source(self.source))} "
+                f"--protocol {self.protocol}",
             )
 
     @property
