@@ -94,6 +94,16 @@ def test_steps_that_are_chosen_hide_no_laggard_and_no_gap() -> None:
     assert "all 6,000 watermarks of the topic; the longest gap between two is 8 s" in none.layout.meta["note"]
 
 
+def test_partitions_behind_alike_take_the_room_of_one() -> None:
+    """Ninety far behind at one step hide no other that is behind a little at another."""
+    marks = [{"kind": "watermark", "topic": "t", "partition": p, "offset": n, "seq": 0, "commit_ts": compose(1000 * n)}
+             for p in range(92) for n in range(1, 700)
+             if not (1 <= p <= 90 and 100 <= n < 300) and (n, p) != (501, 91)]  # fmt: skip
+    found = steps_of(values_of(LogFacts.of(table(marks))), most=60).to_pandas()
+    late = found[(found["partition"] == 91) & (found["resolved_ts"] < found["step_ts"])]
+    assert [*late["step"]] == [501]
+
+
 def test_load_counts_rows_over_time() -> None:
     """Of lanes by stretches of equal time; a row without commit_ts has none."""
     load = Load.of(FACTS, table(LOG))

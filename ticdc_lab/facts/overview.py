@@ -61,7 +61,7 @@ def steps_of(stated: pa.Table, *, most: int = 500) -> pa.Table:
     greatest that the partition states up to it; no row before its first), ``steps_total`` (distinct values of the
     topic). Where a topic has more steps than ``most``, some are chosen: the first and the last, both ends of the
     longest gap, of partitions that hold the topic back the steps at which they begin, lag most and end, the farthest
-    behind first, and others evenly. So none that holds it back is lost, and no lag or gap becomes another one.
+    behind first and as many as fit, and others evenly. So no lag or gap becomes another one.
     """
     found = [arrow_of(STEPS).empty_table()]
     for topic, values in by_topic(stated):
@@ -86,12 +86,12 @@ def _told(steps: Ints, stands: Ints, most: int) -> Ints:
         return np.arange(total)
     lag = np.where(stands == NO_TS, np.iinfo(np.int64).max, steps - stands)
     behind = (lag > 0) & (lag == lag.max(axis=0))
-    spans = []
+    spans = set[tuple[int, int, int, int]]()  # partitions that are behind alike are one
     for own, late in zip(behind, lag, strict=True):
         edges = np.flatnonzero(np.diff(own.astype(np.int8), prepend=0, append=0))
         for low, high in edges.reshape(-1, 2).tolist():
             finite = np.where(late[low:high] == np.iinfo(np.int64).max, -1, late[low:high])
-            spans.append((-int(late[low:high].max()), low, low + int(finite.argmax()), min(high, total - 1)))
+            spans.add((-int(late[low:high].max()), low, low + int(finite.argmax()), min(high, total - 1)))
     gap = int(np.diff(steps).argmax())
     kept = [gap, gap + 1, *(at for _, *span in sorted(spans)[: max(1, most // 6)] for at in span)]
     evenly = np.linspace(0, total - 1, max(2, most - len({*kept}))).round().astype(np.int64)
