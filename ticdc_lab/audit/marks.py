@@ -133,8 +133,8 @@ class Marks:
 
     @cached_property
     def _keys(self) -> tuple[Ints, int, Ints | None]:
-        """A rising number of each from its group and offset; how far the numbers of two groups lie apart; and all offsets
-        if they are so large that their ranks take their place.
+        """A rising number of each from its group and offset; how far the numbers of two groups lie apart; and all
+        offsets if they are so large that their ranks take their place.
         """
         own, span, known = self.offset, int(self.offset.max()) + 2, None
         if span > _LARGE // (int(self.group[-1]) + 2):
