@@ -480,3 +480,48 @@ def test_a_value_of_another_type_is_refused_wherever_it_is(text: str, said: str)
         parse_file(text, name="c")
     for legal in ('{"info": null, "config": null}', '{"sink_uri": null, "config": {"sync_point_interval": "1h30m"}}'):
         parse_file(legal, name="c")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"error_msg": "etcd api call error", "error_code": "CDC:ErrPDEtcdAPIError"}', "an error of TiCDC"),
+        ('{"synced": true, "info": "Data syncing is finished"}', "the syncing state of a changefeed"),
+        ('{"version": "v8.5.0", "pid": 7, "is_owner": true}', "the state of a capture or a server"),
+        ('{"table_ids": [80]}', "the tables of a processor"),
+        ('{"overwrite_checkpoint_ts": 0}', "a request that resumes a changefeed"),
+        ('{"total": 1, "items": [{"changefeed_id": "a", "capture_id": "b"}]}', "lists processors"),
+        ('{"total": 1, "items": [{"id": "b", "is_owner": true, "address": "h:8300"}]}', "lists captures"),
+        ('[\n  {\n    "id": "a",\n    "capture-id": "b"\n  }\n]\n', "lists processors"),
+        (
+            'check-thread-count = 4\n[data-sources.a]\nhost = "h"\n',
+            "settings of sync-diff-inspector (check-thread-count",
+        ),
+        ("[security]\nmtls = true\n", "settings of TiCDC's server (security)"),
+        ("[raftstore]\ncapacity = 0\n", "settings of PD, TiKV or TiDB (raftstore)"),
+        ("cdc_servers:\n  - host: 10.0.1.20\n    gc-ttl: 86400\n", "a topology of tiup"),
+        ("  sink:\n    protocol: canal-json\n    dispatchers: []\n", "It resembles YAML"),
+        ('{"id": 0, "database": "shop", "isDdl": false, "type": "INSERT"}', "a message of canal-json"),
+    ],
+)
+def test_what_has_other_things_than_settings_is_named(text: str, said: str) -> None:
+    """Each is an answer of the open API or a file beside a changefeed's, and no misspelt key of one."""
+    with pytest.raises(DispatchError, match=re.escape(said)) as refused:
+        parse_file(text, name="c.json")
+    assert "the nearest" not in str(refused.value) and "changefeed query --changefeed-id" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '  Create changefeed successfully!\n  ID: a\n  Info: {"sink_uri":"kafka://h:9092/t?protocol=open-protocol","config":{}}\n',
+        "curl -X POST -H \"'Content-type':'application/json'\" http://h:8300/api/v2/changefeeds -d "
+        '\'{"changefeed_id":"a","sink_uri":"kafka://h:9092/t?protocol=open-protocol","replica_config":{"bdr_mode":true}}\'\n',
+        "$ cdc cli changefeed create --sink-uri='kafka://h:9092/t?protocol=open-protocol' --config=conf/c.toml\n",
+    ],
+)
+def test_commands_and_what_they_print_are_read_as_they_are_pasted(text: str) -> None:
+    """A command that names a file of settings does not have them."""
+    read = parse_file(text, name="c.txt")
+    assert read.settings.value("sink.protocol") == "open-protocol"
+    assert ("conf/c.toml" in " ".join(read.settings.notes)) == ("--config" in text)

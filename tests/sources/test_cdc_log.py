@@ -262,3 +262,30 @@ def test_findings_are_joined_by_their_commit_ts():
         ("row_images_chain", "downstream", "sink error"), ("redeliveries_are_identical", "downstream", "sink error"),
         ("redeliveries_are_identical", "owner", "restart"),
     ]  # fmt: skip
+
+
+def _csv(line: str) -> str:
+    return line.replace('"', '""')
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        lambda lines: json.dumps({"data": {"result": [{"values": [["17", line] for line in lines]}]}}),
+        lambda lines: json.dumps({"hits": {"hits": [{"_source": {"message": line}} for line in lines]}}),
+        lambda lines: json.dumps([{"textPayload": line, "severity": "ERROR"} for line in lines], indent=2),
+        lambda lines: "\n".join(f"kube.ticdc\t{json.dumps({'log': line})}" for line in lines),
+        lambda lines: "\n".join(["@timestamp,message", *(f'2023-11-15 06:13:20,"{_csv(line)}"' for line in lines)]),
+        lambda lines: "\n".join(f"cdc-2023.log:{n}:{line}" for n, line in enumerate(lines)),
+    ],
+    ids=["Loki", "Elasticsearch", "Stackdriver", "fluentd", "CSV", "grep -n"],
+)
+def test_what_a_service_exports_of_the_log_is_the_same_log(tmp_path, export):
+    """Lines are texts in JSON or CSV there; what is around them is no line that was cut."""
+    lines = [line for line in FIXTURE.read_text().splitlines() if line.startswith("[")]
+    (plain := tmp_path / "cdc.log").write_text("\n".join(lines))
+    (exported := tmp_path / "exported").write_text(export(lines))
+    wanted, found = (read_cdc_log([str(file)]) for file in (plain, exported))
+    assert [replace(line, where="") for line in found.lines] == [replace(line, where="") for line in wanted.lines]
+    assert (found.cut, found.unrecognised, found.span_ms) == (wanted.cut, wanted.unrecognised, wanted.span_ms)
+    assert len(found.lines) > 5 and found.continued <= 2

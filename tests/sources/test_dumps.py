@@ -1420,4 +1420,5 @@ def test_a_packed_file_is_named_with_what_unpacks_it() -> None:
 def test_a_value_beside_its_place_is_in_the_command() -> None:
     """As Logstash writes it."""
     line = {"message": '{"id":1}', "@metadata": {"kafka": {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1}}}
-    assert """jq -c '{value:."message"} + ."@metadata"."kafka"'""" in converted_hint("l", json.dumps(line).encode())
+    hint = converted_hint("l", json.dumps(line).encode())
+    assert """taken '."@metadata"."kafka"' 'value=."message"' < l""" in hint

@@ -21,9 +21,10 @@ from ticdc_lab.sources.forms import Assumed
 from ticdc_lab.sources.refused_forms import converted_hint
 
 VALUES = [
-    {"id": 0, "database": "shop", "table": "t", "type": "INSERT", "isDdl": False, "data": [{"id": str(n), "a": "é \\"}]}
+    {"id": 0, "database": "shop", "table": "t", "type": "INSERT", "isDdl": False, "data": [{"id": str(n), "a": "é \\"}],
+     "_tidb": {"commitTs": 463994880000000001 + n}}
     for n in range(4)
-]
+]  # fmt: skip
 TEXTS = [json.dumps(value, ensure_ascii=False) for value in VALUES]
 LINES = "".join(f"{text}\n" for text in TEXTS)
 
@@ -58,6 +59,18 @@ def each(write: Callable[[str], str]) -> str:
 def objects(write: Callable[[str, int], Any]) -> str:
     """A line of JSON for each value."""
     return "".join(json.dumps(write(text, n)) + "\n" for n, text in enumerate(TEXTS))
+
+
+def xxd(text: str, *, is_canonical: bool = False) -> str:
+    """What xxd, or hexdump -C, prints of a text."""
+    out, data = "", text.encode()
+    for at in range(0, len(data), 16):
+        part = data[at : at + 16]
+        pairs = " ".join(part[i : i + 2].hex() for i in range(0, len(part), 2))
+        halves = "  ".join(" ".join(f"{byte:02x}" for byte in half) for half in (part[:8], part[8:]) if half)
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        out += f"{at:08x}  {halves:<48}  |{shown}|\n" if is_canonical else f"{at:08x}: {pairs:<39}  {shown}\n"
+    return out
 
 
 PRETTY = json.dumps(VALUES[0], indent=2, ensure_ascii=False)
@@ -105,6 +118,27 @@ PRETTY = json.dumps(VALUES[0], indent=2, ensure_ascii=False)
         (each(lambda text: f"{27 * '*'} 1. row {27 * '*'}\n offset: 7\n  value: {text}"), "JSON at the end of lines"),
         (f" offset | value\n--------+------\n{each(lambda text: f'      7 | {text}')}(4 rows)\n",
          "a printed table"),
+        (each(lambda text: xxd(text).rstrip("\n")), "a hex dump"),
+        (each(lambda text: xxd(text, is_canonical=True) + f"{len(text.encode()):08x}"), "a hex dump"),
+        (f"┌────────┬───────┐\n│ offset │ value │\n├────────┼───────┤\n{each(lambda text: f'│      7 │ {text} │')}"
+         "└────────┴───────┘\n", "a printed table"),
+        (each(lambda text: f"Row 1:\n──────\noffset: 7\nvalue:  {text}\n"), "JSON at the end of lines"),
+        (each(lambda text: f"INFO GenericMessage [payload={text}, headers={{kafka_offset=7, kafka_topic=t}}]"),
+         "and more behind it"),
+        (json.dumps([{"partition": 0, "offset": n, "key": {"data": None}, "value": {"data": value}}
+                     for n, value in enumerate(VALUES)]), "messages inside of other objects"),
+        (objects(lambda text, n: {"content": VALUES[n], "meta": {"kafka_topic": "t", "kafka_partition": 0,
+                                                                 "kafka_offset": n}}), "messages inside of other"),
+        (objects(lambda text, n: {"RECORD_METADATA": {"topic": "t", "partition": 0, "offset": n, "CreateTime": 1},
+                                  "RECORD_CONTENT": VALUES[n]}), "messages inside of other objects"),
+        (json.dumps({"hits": {"hits": [{"_id": str(n), "_source": value} for n, value in enumerate(VALUES)]}}),
+         "values inside of other objects"),
+        (json.dumps({"offset": {str(n): n for n in range(4)}, "value": {str(n): text for n, text in enumerate(TEXTS)}}),
+         "columns of a table"),
+        (each(lambda text: json.dumps(["t", 0, 7, text])), "JSON arrays"),
+        ("".join(f"Offset: {n}   Key: empty   Headers: empty\n{text}\n" for n, text in enumerate(TEXTS)),
+         "lines of JSON between others"),
+        (each(lambda text: f"Partition:\t0\nOffset:\t7\nValue:\t{text}\n"), "JSON at the end of lines"),
         ("".join(f"2026-02-02 02:40:0{n} INFO c.e.L : topic=t, partition=0, offset={n}, value={t}\n"
                  for n, t in enumerate(TEXTS)), "behind other words"),
         (each(lambda text: f"Partition: 0, Offset: 7\n{text}"), "lines of JSON between others"),
@@ -183,6 +217,29 @@ def test_what_pulsars_client_prints_is_called_so() -> None:
         ('[sink]\nprotocol = "canal-json"\n', "--changefeed"),
         ('{"count":1,"stores":[{"store":{"id":1,"state_name":"Up"}}]}\n', "ticdc-lab pd explain --from"),
         ("+--------+\n| JOB_ID |\n+--------+\n|    104 |\n+--------+\n", "without a column of values"),
+        ('{"Table":"t","Schema":"shop","Version":1,"TableVersion":463994880000000001,\n"TableColumns":[]}\n', "FOLDER"),
+        ('{"checkpoint-ts":463994880000000001}', "FOLDER"),
+        ("ticdc-meta$operation,ticdc-meta$table,id\nI,t,1\n", "TiCDC's storage sink"),
+        ('check-thread-count = 4\n[data-sources.a]\nhost = "h"\n', "ticdc-lab compare"),
+        ("A total of 2 tables need to be compared\n\nComparing the data of `shop`.`t`\n", "ticdc-lab compare"),
+        ("*** 1. row ***\nticdc_cluster_id: default\n      primary_ts: 463994880000000001\n", "ticdc-lab tso"),
+        ("GROUP  TOPIC  PARTITION  CURRENT-OFFSET\ng      t      0          7\n", "Kafka's tools"),
+        ("Topic: t\tTopicId: a\tPartitionCount: 3\tReplicationFactor: 1\tConfigs:\n", "Kafka's tools"),
+        ("Metadata for t (from broker 1: h:9092/1):\n 1 brokers:\n", "Kafka's tools"),
+        ("Error: [CDC:ErrSameUpstreamDownstream]TiCDC does not support it\n", "an error of TiCDC"),
+        ('[\n  {\n    "id": "a",\n    "is-owner": true,\n    "address": "h:8300"\n  }\n]\n', "captures or processors"),
+        ('{"service_gc_safe_points":[{"service_id":"ticdc"}],"gc_safe_point":1}\n', "safe points"),
+        ("ID             Role  Host  Ports      Status\n--             ----  ----  -----      ------\n", "tiup"),
+        ('{"type":"record","name":"t","namespace":"default.shop","fields":[]}\n', "--schema-registry"),
+        ("-- MySQL dump 10.13\n--\n\nDROP TABLE IF EXISTS `t`;\n", "SQL"),
+        ("REPLACE INTO `shop`.`t`(`id`) VALUES (1);\n", "SQL"),
+        ('{\n      "@version" => "1",\n       "message" => "{}"\n}\n', "Logstash"),
+        ("cdc cli changefeed create --server=http://h:8300 --sink-uri='kafka://h:9092/t'\n", "--changefeed"),
+        ('Info: {"upstream_id":1,"sink_uri":"kafka://h:9092/t"}\n', "--changefeed"),
+        ("enable-sync-point = true\n", "--changefeed"),
+        ('curl -X POST http://h:8300/api/v2/changefeeds -d \'{"sink_uri":"kafka://h/t"}\'\n', "--changefeed"),
+        ("+------+-----+\n|offset|value|\n+------+-----+\n|     0|[7B 22 6...|\n+------+-----+\n", "cells are cut"),
+        ("GIF89a", "a picture"),
         ('{"id":0,"database":"shop","type":"INS...\n{"id":1,"data\u2026\n', "Line 1 ends with `...`"),
     ],
 )  # fmt: skip
@@ -190,3 +247,17 @@ def test_what_has_no_message_to_restore_says_what_it_is(data: str, said: str, tm
     """And what to do instead; no command is offered that cannot read it."""
     (file := tmp_path / "given").write_text(data, encoding="utf-8")
     assert said in converted_hint(str(file))
+
+
+def test_a_file_whose_blocks_are_all_of_it_is_not_taken_apart(tmp_path: Path) -> None:
+    """The command would make the same file again."""
+    (file := tmp_path / "given").write_text('{\n  "a": 1\n}\n{\n  "a": 2\n}\n', encoding="utf-8")
+    assert converted_hint(str(file)) == ""
+    file.write_text('done\n{\n  "a": 1\n}\n', encoding="utf-8")
+    assert "JSON between other lines" in converted_hint(str(file))
+
+
+def test_a_header_of_csv_without_places_is_no_message() -> None:
+    """As Datadog exports it."""
+    rows = "".join('2026-02-02,h,"{}"\n'.format(text.replace('"', '""')) for text in TEXTS)
+    assert values_in(f"Date,Host,Message\n{rows}".encode()) == VALUES

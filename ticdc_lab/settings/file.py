@@ -64,7 +64,7 @@ _V1: Mapping[str, tuple[str, str | None]] = {
 }
 """Settings that the open API v1 takes beside each other: the table, and the key in it."""
 
-_DOCUMENT = re.compile(r"(?m)^(?:[A-Za-z]+(?: [a-z]+)?: )?(?=\{\s*[\"}])")
+_DOCUMENT = re.compile(r"(?m)^[ \t]*(?:[A-Za-z]+(?: [a-z]+)?: )?(?=\{\s*[\"}])")
 """Where JSON begins, behind what tiup, a log and etcdctl print before it, and words on its line."""
 
 _OF_LOG = re.compile(r'\[\w+="(\{\\"(?:\\.|[^"\\])*\})"\]')
@@ -76,10 +76,41 @@ _OF_TERMINAL = re.compile(r"\s*```\w*|.*<< *['\"]?\w+['\"]?|EOF|(?:\[[\w.-]+@[^\
 _URI = re.compile(r"(?:--sink-uri[= ]+|\A\s*)(['\"]?)(\w+://[^\s'\"]+)\1")
 _IN_TOML = re.compile(r"(?m)^\s*(?:\[+[\w.-]+\]+\s*(?:#.*)?$|\w[\w.-]*\s+=)")
 """A line of TOML, and of no command."""
-_OF_SERVER = frozenset((
-    "addr", "advertise-addr", "capture-session-ttl", "data-dir", "debug", "gc-ttl", "kv-client", "log-file",
-    "log-level", "newarch", "owner-flush-interval", "per-table-memory-quota", "processor-flush-interval", "sorter",
-))  # fmt: skip
+_REQUEST = re.compile(r"\s(?:-d|--data(?:-raw|-binary)?)[ =]*'(\{.*?\})'", re.DOTALL)
+"""What ``curl`` sends to the open API."""
+_NAMES_FILE = re.compile(r"--config[= ]+(['\"]?)([^\s'\"]+)\1")
+
+_OF_OTHERS: Mapping[str, frozenset[str]] = {
+    "TiCDC's server": frozenset((
+        "addr", "advertise-addr", "capture-session-ttl", "cluster-id", "data-dir", "debug", "gc-ttl", "kv-client",
+        "log", "log-file", "log-level", "newarch", "owner-flush-interval", "per-table-memory-quota",
+        "processor-flush-interval", "security", "sorter", "tz",
+    )),
+    "sync-diff-inspector": frozenset((
+        "check-data-only", "check-struct-only", "check-thread-count", "data-sources", "export-fix-sql", "table-configs",
+        "task",
+    )),
+    "PD, TiKV or TiDB": frozenset((
+        "coprocessor", "performance", "raftstore", "readpool", "replication", "rocksdb", "schedule", "server", "status",
+        "storage", "tikv-client",
+    )),
+}  # fmt: skip
+"""Keys of TOML that no changefeed has."""
+
+_OTHERS: Sequence[tuple[frozenset[str], str]] = (
+    (frozenset(("error-msg", "error-code")), "an error of TiCDC"),
+    (frozenset(("synced",)), "the syncing state of a changefeed"),
+    (frozenset(("capture-id",)), "the state of a processor"),
+    (frozenset(("table-ids",)), "the tables of a processor"),
+    (frozenset(("is-owner",)), "the state of a capture or a server"),
+    (frozenset(("overwrite-checkpoint-ts",)), "a request that resumes a changefeed"),
+    (frozenset(("target-capture-id",)), "a request that moves a table"),
+    (frozenset(("stores",)), "what pd-ctl prints"),
+    (frozenset(("regions",)), "what pd-ctl prints"),
+    (frozenset(("isDdl",)), "a message of canal-json"),
+    (frozenset(("payload", "schema")), "a message of debezium"),
+)
+"""Documents by their keys that are no settings of a changefeed."""
 _EXPECTED = (
     "Give the TOML that `cdc cli changefeed create --config` takes, or the JSON that "
     "`cdc cli changefeed query --changefeed-id ID` prints."
@@ -147,9 +178,13 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     ';'
     """
     found, is_json, skipped = _document(text, name)
-    if not is_json and _OF_SERVER & found.keys():
-        what = ", ".join(sorted(_OF_SERVER & found.keys()))
-        raise DispatchError(f"{name} has settings of TiCDC's server ({what}), not of a changefeed.", hint=_EXPECTED)
+    for owner, keys in _OF_OTHERS.items():
+        if not is_json and (own := keys & found.keys()):
+            what = ", ".join(sorted(own))
+            raise DispatchError(f"{name} has settings of {owner} ({what}), not of a changefeed.", hint=_EXPECTED)
+    for keys, what in _OTHERS:
+        if is_json and keys <= {key.replace("_", "-") for key in found}:
+            raise DispatchError(f"{name} has {what}, not the settings of a changefeed.", hint=_QUERY)
     _check_beside(found if is_json else {"sink-uri": found.get("sink-uri")}, name)
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
     config = _todays(_of_json(found, name) if is_json else found)
@@ -188,9 +223,12 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
                 return parse_toml(text), False, ()
             except ValueError:
                 if re.search(r'(?m)^\s*\[\s*\{\s*"', text):  # what `changefeed list` prints; no table of TOML begins so
-                    raise _several(name, "captures" if re.search('"is[-_]owner"', text) else "changefeeds") from None
+                    raise _several(name, _listed(text)) from None
                 if begin is None:
-                    return (*_copied(text), (f"{name} has lines beside the settings, which are not read.",))
+                    said: tuple[str, ...] = (f"{name} has lines beside the settings, which are not read.",)
+                    if of := _NAMES_FILE.search(text):
+                        said += (f"The command in {name} names the file of its settings, {of[2]}, which is not read.",)
+                    return (*_copied(text), said)
         what, rest = "JSON", text[begin.end() if begin else 0 :]
         try:
             return _of_etcd(parse_json(rest), name), True, _beside(name, text[: -len(rest)])
@@ -214,7 +252,9 @@ def _to_undo(text: str, name: str) -> str:
                 found = (json.loads if found.lstrip()[:1] in ("{", '"') else parse_toml)(found)
             command = of.command.replace("{file}", shlex.quote(name))
             return f"It has {of.words}. Undo it, and give what results: {command} > changefeed"
-    is_yaml = re.search(r"(?m)^\w[\w-]*:\s*$", text) is not None
+    if re.search(r"(?m)^\s*(?:cdc_servers|server_configs|ticdc):\s*$", text):
+        return f"It resembles a topology of tiup or a TidbCluster, which has settings of servers. {_EXPECTED}"
+    is_yaml = len(re.findall(r"(?m)^\s*(?:- )?\w[\w-]*:(?:\s|$)", text)) > 1 and "=" not in text
     return f"It resembles YAML, which TiCDC does not take. {_EXPECTED}" if is_yaml else _EXPECTED
 
 
@@ -237,6 +277,8 @@ def _of_etcd(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _copied(text: str) -> tuple[dict[str, Any], bool]:
     """The settings in a text that a page, a terminal or cdc.log has around them, and whether they are JSON."""
+    if request := _REQUEST.search(text):
+        return parse_json(request[1]), True
     if logged := _OF_LOG.search(text):
         return parse_json(json.loads(f'"{logged[1]}"')), True
     plain = "\n".join("" if _OF_TERMINAL.fullmatch(line) else line for line in text.splitlines())
@@ -245,9 +287,17 @@ def _copied(text: str) -> tuple[dict[str, Any], bool]:
     return ({"sink-uri": uri[2]} if uri else {}) | found, False
 
 
+_QUERY = "cdc cli changefeed query --changefeed-id ID > changefeed.json"
+
+
 def _several(name: str, what: str = "changefeeds") -> DispatchError:
-    hint = "cdc cli changefeed query --changefeed-id ID > changefeed.json"
-    return DispatchError(f"{name} lists {what}; expected one changefeed.", hint=hint)
+    return DispatchError(f"{name} lists {what}; expected one changefeed.", hint=_QUERY)
+
+
+def _listed(text: str) -> str:
+    """What a list of TiCDC's command line or open API is of."""
+    is_of = {"is[-_]owner": "captures", "capture[-_]id": "processors"}
+    return next((what for key, what in is_of.items() if re.search(f'"{key}"', text)), "changefeeds")
 
 
 def _beside(name: str, *texts: str) -> tuple[str, ...]:
@@ -260,7 +310,7 @@ def _beside(name: str, *texts: str) -> tuple[str, ...]:
 def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The settings in a JSON document, with TOML's names and without what is null."""
     if isinstance(found.get("items"), list):
-        raise _several(name)
+        raise _several(name, _listed(json.dumps(found["items"][:1])))
     info = found.get("info")
     inner: Mapping[str, Any] = info if isinstance(info, Mapping) else found
     _check_beside(inner, name)

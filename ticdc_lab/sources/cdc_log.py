@@ -179,7 +179,8 @@ _DOWNSTREAM = re.compile(
     r"|connection reset|invalid connection|NotLeaderForPartition|circuit breaker|Access ?Denied|NoSuchBucket"
 )
 _HEAD = re.compile(
-    r"(?:\S.{0,2000}?[ \t])?"  # what kubectl, a container's runtime, journald, compose or Loki put before a line
+    # what kubectl, a container's runtime, journald, compose or Loki put before a line; and grep, without a blank
+    r"(?:\S.{0,2000}?[ \t]|[^\s\[\"]{1,500}[:>|-])?"
     r"\[(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) ([+-]\d\d:\d\d)\] \[([A-Z]+)\] (?:\[[^\]\s]*\] )?"
 )
 _PART = re.compile(r'\[((?:"(?:[^"\\]|\\.)*"|[^\]"])*)\] ?')
@@ -242,7 +243,7 @@ def read_cdc_log(files: Sequence[str]) -> CdcLog:
     if found.span_ms is None:
         raise SourceError(
             f"No line of {', '.join(files)} begins as TiCDC's log: expected [2024/01/31 11:09:24.123 +08:00] [INFO] ..",
-            hint="Name the file that cdc server --log-file writes.",
+            hint="Name the file that cdc server --log-file writes, or an export of its lines as text, JSON or CSV.",
         )
     return found
 
@@ -277,9 +278,20 @@ _PART_OF_DOCKER = 1 << 14
 """Bytes after which Docker begins another line."""
 
 
+_IN_CSV = re.compile(r'"(\[\d{4}/\d\d/\d\d (?:[^"]|"")*)"')
+_IN_JSON = re.compile(r'"(\[\d{4}/\d\d/\d\d (?:[^"\\]|\\.)*)"')
+
+
+def _exported(line: str) -> list[str]:
+    """Lines of the log that are texts in CSV or JSON, as Loki, Elasticsearch, CloudWatch or Datadog export them."""
+    if '[""' in line:
+        return [cell.replace('""', '"') for cell in _IN_CSV.findall(line)]
+    return [str(json.loads(f'"{text}"', strict=False)) for text in _IN_JSON.findall(line)]
+
+
 def _joined(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, without what a container's runtime or a log shipper put around; its parts in one."""
-    held, first = "", 0
+    held, first, is_export = "", 0, False
     for i, line in enumerate(lines, 1):
         text, is_part = line, False
         if cri := _CRI.match(line):
@@ -290,6 +302,11 @@ def _joined(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
                 texts = [str(v) for k, v in of.items() if k == "log" or (isinstance(v, str) and _HEAD.match(v))]
                 text = texts[0] if texts else line
                 is_part = "log" in of and not text.endswith("\n") and len(text.encode()) >= _PART_OF_DOCKER
+        if text is line and line[:1] != "[" and not _HEAD.match(line):
+            texts = _exported(line)
+            if is_export := is_export or bool(texts):  # other lines of the export are of no line of the log
+                yield from ((i, one.rstrip("\r\n")) for one in texts)
+                continue
         held, first = held + text.rstrip("\r\n"), first or i
         if not is_part:
             yield first, held

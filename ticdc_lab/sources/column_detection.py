@@ -42,7 +42,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
             hint="Save the messages as JSON there, with raw data, or record the topic: ticdc-lab record kafka://HOST:PORT/TOPIC",
         )
     is_placed = bool({"offset", "partition", "key", "timestamp"} & roles.keys()) or len(names) == 1
-    if "value" not in roles or first[:1] in "{[" or not is_placed:
+    if "value" not in roles or first[:1] in "{[":
         return None
     by_name = {name: role for role, name in roles.items()}
     lost = lost_of(roles) | {"null", "messages"}
@@ -55,6 +55,8 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
         is_escaped = sum(is_json(_value(row)) for row in others) > sum(is_json(_value(row)) for row in some)
         some = others if is_escaped else some
     some = [row for row in some if list(row.values()) != names]
+    if not is_placed and not (some and all(is_json(_value(row)) for row in some)):
+        return None
     filled = [{role: text for role, text in row.items() if text != "null"} for row in some]
     codings = codings_of(*texts_of(filled, {"key": "key", "value": "value"}))
     return Form("csv", "csv", *codings, parts=parts, between=delimiter.encode(), lost=lost, is_escaped=is_escaped)

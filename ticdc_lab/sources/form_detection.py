@@ -239,6 +239,9 @@ def _bare_objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form 
     depth = _depth(head)
     records, _, raw = _looked_at(head, depth)
     names = {n for r in records for n in r}
+    pieces = [*islice(objects_in(iter([head]), bound=len(head) + 1, one_a_line=False, depth=depth), LOOKED_AT)]
+    if 3 * sum(bool(piece.fault) for piece in pieces) > len(pieces):  # a line of labels before each
+        return None
     if not records or is_envelope(list(names)) or {"kind", "commit_ts"} <= names:
         return None
     page = {"messages"} if head.lstrip()[:1] == b"[" else set[str]()

@@ -250,9 +250,10 @@ def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> li
     n = sorted(counts)[(len(counts) - 1) // 3 if is_shown or 3 * n_json > 2 * len(counts) else 0]
     if n == 0:
         return []
-    of_number = sum(text.split(between)[0].strip().isdigit() for text in remainders)
+    firsts = [text.split(between)[0].strip() for text in remainders]
+    of_number = sum(first.isdigit() or first.endswith(b":") for first in firsts)
     if not is_shown and ((n > 2 and between == b"\t") or 3 * of_number > 2 * len(remainders)):
-        return None  # columns of a table, or a partition or an offset, which kcat -f printed
+        return None  # columns of a table, a partition or an offset, which kcat -f printed, or labels of a program
     headers = 3 * sum(not _HEADERS.fullmatch(text.split(between)[0]) for text in remainders) < len(remainders)
     return ["headers", "key"][:n] if headers else ["key"]
 

@@ -19,6 +19,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at, head_of
+from ticdc_lab.sources.foreign_files import RECORDING
 from ticdc_lab.sources.forms import CONNECT, FORMS, OPTIONS
 from ticdc_lab.sources.refused_forms import EVENTS_HINT, FORMAT_HINT, converted_hint, first_line
 
@@ -274,7 +275,7 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     begins = _beginning(files)
     printed = FORMAT_HINT if begins.startswith(": it") and "{" in begins else ""
     kind = f"If you know its kind ({', '.join(KINDS)}), name it: ticdc-lab survey {shlex.quote(shown_source(source))} "
-    kind += "--source-kind values"
+    kind += f"--source-kind values. Else record the topic: {RECORDING}"
     raise SourceError(
         f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1

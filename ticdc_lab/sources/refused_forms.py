@@ -13,16 +13,30 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
+import yaml
+
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.bounded import BoundedLoader
 from ticdc_lab.errors.rewritten import undone
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.dump_files import head_of
-from ticdc_lab.sources.foreign_files import RECORD, named_file
+from ticdc_lab.sources.foreign_files import RECORD, RECORDING, named_file
 from ticdc_lab.sources.form_detection import OF_CONTAINER, form_of
-from ticdc_lab.sources.forms import FORMS, cells_in, decoded, is_envelope, regex_of, role_of, roles_in, shown
+from ticdc_lab.sources.forms import (
+    FORMS,
+    LOOKED_AT,
+    cells_in,
+    decoded,
+    is_envelope,
+    regex_of,
+    role_of,
+    roles_in,
+    shown,
+)
 from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
 from ticdc_lab.sources.pattern_detection import kcat_format
 from ticdc_lab.sources.printed_records import is_segment
+from ticdc_lab.sources.taken import HEX, TEXT, of_hex, text_in, text_of
 
 EVENTS_HINT = "Events that `ticdc-lab events` wrote are decoded already: read the log that they come from."
 FORMAT_HINT = r"If kcat -f wrote it, state its format, such as --option format='%t %p %o %k %s\n'. "
@@ -53,6 +67,8 @@ def refused_hint(source: str, record: bytes) -> str:
         return EVENTS_HINT
     if hint := converted_hint(source):
         return hint
+    if "value_size" in names and "value" not in names:
+        return "Consume it again without --meta-only: rpk topic consume TOPIC > dump.json"
     if is_envelope(names):
         kind, what = "objects", "the JSON objects of another tool"
     elif names:
@@ -130,8 +146,10 @@ def _arrays(file: str, head: bytes) -> str:
     for cell in row[:-1]:
         usual = ("partition", "offset", "timestamp") if isinstance(cell, int) else ("topic", "key")
         names.append(next((name for name in usual if name not in names), f"column_{len(names) + 1}"))
-    program = f"{{{','.join(f'{name}:.[{i}]' for i, name in enumerate((*names, 'value')))}}}"
-    return _by_jq(file, "JSON arrays. Name their columns", f".[]|{program}" if is_nested else program)
+    each = ".[]" if is_nested else "."
+    return _by_path(
+        file, "JSON arrays. Name their columns", [f"{n}={each}[{i}]" for i, n in enumerate((*names, "value"))]
+    )
 
 
 def _json_of(head: bytes, line: bytes) -> Any:
@@ -142,9 +160,10 @@ def _json_of(head: bytes, line: bytes) -> Any:
     return None
 
 
-def _by_jq(file: str, what: str, program: str) -> str:
-    command = f"jq -c {shlex.quote(program)} {file} > dump.jsonl"
-    return f"It resembles {what}: {command}; ticdc-lab survey dump.jsonl"
+def _by_path(file: str, what: str, paths: Sequence[str], out: str = "dump.jsonl") -> str:
+    """The command that takes messages out of other JSON."""
+    program = f"{shlex.quote(sys.executable)} -m ticdc_lab.sources.taken {' '.join(map(shlex.quote, paths))}"
+    return f"It resembles {what}: {program} < {file} > {out}; ticdc-lab survey {shlex.quote(out)}"
 
 
 def _python_list(file: str, head: bytes) -> str:
@@ -164,21 +183,52 @@ def _yaml(file: str, head: bytes) -> str:
         or re.search(rb"(?m)^\*{10,} \d", head)
     ):
         return ""
+    if not any(_are_yaml(text, lines) for text in (head, head.rpartition(b"\n---")[0], head.rpartition(b"\n- ")[0])):
+        return ""
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_FROM_YAML)} < {file} > dump.jsonl"
     return f"It resembles YAML. Make JSON of it: {command}; ticdc-lab survey dump.jsonl"
 
 
+def _are_yaml(text: bytes, lines: Sequence[str]) -> bool:
+    """Whether each value of some YAML is in a document or an item of its own; in text format of Protobuf none is."""
+    try:
+        found = [*yaml.load_all(text.decode("utf-8", "replace"), BoundedLoader)]
+    except (ValueError, yaml.YAMLError):
+        return False
+    messages = [m for of in found for m in (of if isinstance(of, list) else [of]) if isinstance(m, dict)]
+    named = [line.strip(" -").partition(":")[0] for line in lines]
+    most = max((n for name, n in Counter(named).items() if role_of(name) == "value"), default=0)
+    return len(messages) >= most > 0
+
+
 def _table(file: str, head: bytes) -> str:
     """What clients of databases print, and Markdown."""
-    if not re.search(rb"(?m)^[- |+:]{4,}$", head) or b"|" not in head:
+    drawn = head.decode("utf-8", "replace")
+    text = _RULES.sub("-", _BARS.sub("|", drawn))
+    if not re.search(r"(?m)^[- |+:]{4,}$", text) or text.count("|") < 4:
         return ""
-    lines = head.decode("utf-8", "replace").splitlines()
-    first = next((line for line in lines if line.strip(" -+|:")), "")
+    first = next((line for line in text.splitlines() if "|" in line and line.strip(" -+|:")), "")
     if not any(role_of(cell.strip()) == "value" for cell in first.split("|")):
         return f"It resembles a printed table without a column of values: {shown(first.encode())}. {RECORD}"
-    program = "/^[- |+:]*$/d;/^(\\([0-9]+ rows?\\))?$/d;s/^[| ]*//;s/ *\\|? *$//;s/ *\\| */|/g"
+    if re.search(r"(?m)^\|.*\.\.\.[\]\s]*\|", text):
+        return (
+            "It resembles a printed table whose cells are cut. Print whole ones, in Spark with show(truncate=False). "
+            f"Or record the topic: {RECORDING}"
+        )
+    boxed = "" if text == drawn else f"s/{_BARS.pattern}/|/g;s/{_RULES.pattern}/-/g;"
+    program = f"{boxed}/^[- |+:]*$/d;/^(\\([0-9]+ rows?\\))?$/d;s/^[| ]*//;s/ *\\|? *$//;s/ *\\| */|/g"
     command = f"sed -E '{program}' {file} > dump.csv"
     return f"It resembles a printed table. Make CSV of it: {command}; ticdc-lab survey dump.csv"
+
+
+_BARS, _RULES = re.compile("(│|┃|║)"), re.compile("(─|━|═|┌|┬|┐|├|┼|┤|└|┴|┘|┏|┳|┓|┡|╇|┩)")
+"""What DuckDB, ClickHouse and pandas draw tables with; in groups, which sed takes in every locale."""
+
+
+def _hex_dump(file: str, head: bytes) -> str:
+    if head.lstrip()[:1] in (b"{", b"[") or not any(of_hex(head.decode("latin-1").splitlines()[:LOOKED_AT])):
+        return ""
+    return _by_path(file, "a hex dump of values", [HEX], "values.jsonl")
 
 
 def _packed_as_text(file: str, head: bytes) -> str:
@@ -201,23 +251,29 @@ def _inside(file: str, head: bytes) -> str:
     top: Mapping[str, Any] = found if isinstance(found, dict) else {}
     columns = [name for name, of in top.items() if role_of(name) and isinstance(of, list | dict) and of]
     if len(columns) > 1 and any(role_of(name) == "value" for name in columns):
-        listed = ",".join(f".{json.dumps(name)}" for name in columns)
-        named = ",".join(f"{json.dumps(name)}:.[{i}]" for i, name in enumerate(columns))
-        return _by_jq(file, "columns of a table", f"[{listed}]|map([.[]])|transpose[]|{{{named}}}")
+        paths = [f"{role_of(name)}=.{json.dumps(name)}[]" for name in columns]
+        return _by_path(file, "columns of a table", paths)
     waiting: list[tuple[str, Any]] = [("", found)]
     values = ""
     for path, value in waiting:
-        inner = roles_in(value) if path and isinstance(value, dict) and is_envelope(list(value)) else {}
-        has_value = "value" in inner
-        if inner and not (has_value and isinstance(value[inner["value"]], int | float)):  # as in a count
+        inner = roles_in(value) if isinstance(value, dict) else {}
+        wrapped = _wrapped_in(value[inner["value"]]) if "value" in inner else ""
+        has_value = "value" in inner and not isinstance(value[inner["value"]], int | float)  # as in a count
+        is_place = {"partition", "offset"} <= inner.keys() and "value" in roles_in(top)
+        is_message = isinstance(value, dict) and is_envelope(list(value)) and (has_value or "value" not in inner)
+        if wrapped or (path and (is_message or (is_place and "value" not in inner))):
+            beside = roles_in(top).items() if path.startswith('."') else ()
             kept = [
-                f"{'value' if role == 'value' else json.dumps(name)}:.{json.dumps(name)}"
-                for role, name in roles_in(top).items()
+                f"{role if role == 'value' else name}=.{json.dumps(name)}" for role, name in beside
                 if (role == "value" and not has_value) or (role in _PLACES and not isinstance(top[name], dict | list))
+            ]  # fmt: skip
+            kept += [
+                f"{role}={path}.{json.dumps(inner[role])}.{json.dumps(wrapped)}"
+                for role in ("value", "key")
+                if wrapped and role in inner and isinstance(value[inner[role]], dict)
             ]
-            program = f"{{{','.join(kept)}}} + {path}" if kept else path
-            return _by_jq(file, "messages inside of other objects", program)
-        values = values or (_value_at(path, value) if path else "")
+            return _by_path(file, "messages inside of other objects", [path or ".", *kept])
+        values = values or (path if path and _is_value(value) else "")
         if len(waiting) < 200 and isinstance(value, list):
             is_row = not all(isinstance(one, dict | list) for one in value)
             some = enumerate(value[: 8 if is_row else 1])
@@ -226,27 +282,28 @@ def _inside(file: str, head: bytes) -> str:
             waiting += [(f"{path}.{json.dumps(n)}", of) for n, of in value.items()]
     text = top.get(roles_in(top).get("value", ""))
     is_record = is_envelope([*top]) and isinstance(text, str)  # which is read as it is
-    command = f"jq -rc {shlex.quote(values)} {file} > values.jsonl"
-    what = "It resembles values inside of other objects"
-    return f"{what}: {command}; ticdc-lab survey values.jsonl" if values and not is_record else ""
+    what = "values inside of other objects"
+    return _by_path(file, what, [values], "values.jsonl") if values and not is_record else ""
 
 
 _PLACES = ("topic", "partition", "offset")
 
 
-def _value_at(path: str, value: Any) -> str:
-    """The program of jq that gives the value of a message at a path; empty where none is."""
-    if isinstance(value, dict):
-        return path if len(_OF_VALUES & value.keys()) > 3 else ""
-    if not isinstance(value, str):
+def _wrapped_in(value: Any) -> str:
+    """The member of an object in which a tool has the value itself; empty where it has none."""
+    if not isinstance(value, dict) or _is_value(value) or "offset" in roles_in(value):
         return ""
-    if is_json(value.encode()) and value[:1] == "{":
-        return path
-    with suppress(ValueError):
-        return f"{path}|@base64d" if is_json(decoded(value, "base64")) else ""
-    begun = value.find('{"')
-    is_behind = begun > 0 and is_json(value[begun:].strip().encode())
-    return f'{path}|sub("^[^{{]*";"")' if is_behind else ""
+    return next((name for name, of in value.items() if _is_value(of)), "")
+
+
+def _is_value(value: Any) -> bool:
+    """Whether this is a value of TiCDC, or a text that has one."""
+    if isinstance(value, dict):
+        return len(_OF_VALUES & value.keys()) > 3
+    if not isinstance(value, str):
+        return False
+    inside = text_of(value)
+    return inside.startswith("{") and is_json(inside.strip().encode())
 
 
 _OF_VALUES = frozenset(("database", "table", "type", "isDdl", "op", "source", "schema", "commitTs", "data", "before",
@@ -301,6 +358,9 @@ def _values_in_lines(file: str, head: bytes) -> str:
     lines = [line for line in head.split(b"\n")[:40] if line.strip()]
     objects = [line[max(line.find(b'{"'), 0) : line.rfind(b"}") + 1] for line in lines]
     found = [line for line, one in zip(lines, objects, strict=True) if is_json(one) and one != line.strip()]
+    texts = [line.decode("utf-8", "replace").strip() for line in lines]
+    if 3 * sum(text_in(text) not in ("", text) for text in texts) > 2 * len(lines) >= 3 * len(found):
+        return _by_path(file, "lines with JSON in them, and more behind it. Take it out", [TEXT], "values.jsonl")
     if not found or 3 * len(found) <= 2 * len(lines):
         return ""
     before, _, after = found[0].decode("utf-8", "replace").replace("%", "%%").partition('{"')
@@ -394,7 +454,8 @@ def _between(file: str, head: bytes) -> str:
         if 1 < len(found) < len(some):
             command = f"{program} {file} > values.jsonl"
             return f"It has {words} between others. Take them out: {command}; ticdc-lab survey values.jsonl"
-    if sum(line.rstrip() == b"{" for line in lines) and any(line.rstrip() == b"}" for line in lines):
+    blocks = re.findall(rb"(?ms)^\{[ \t\r]*$.*?^\}[ \t\r]*$", b"\n".join(lines))
+    if any(map(is_json, map(bytes.strip, blocks))) and b"".join(b"".join(blocks).split()) != b"".join(head.split()):
         command = f"sed -n '/^{{/,/^}}/p' {file} > values.json"
         return f"It has JSON between other lines. Take it out: {command}; ticdc-lab survey values.json"
     return ""
@@ -402,5 +463,5 @@ def _between(file: str, head: bytes) -> str:
 
 _RESEMBLES: Sequence[Callable[[str, bytes], str]] = (
     _compressed, named_file, _segment, _of_container, _headless, _arrays, _python_list, _rewritten, _edited, _yaml,
-    _table, _packed_as_text, _wrapped, _inside, _values_in_lines, _between,
+    _table, _hex_dump, _packed_as_text, _wrapped, _inside, _values_in_lines, _between,
 )  # fmt: skip
