@@ -27,6 +27,7 @@ from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.sources import stored
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.places import has_columns_in_name
 from ticdc_lab.sources.stored import StoredEvents, _side_by_side, _some_of
 
 
@@ -41,6 +42,19 @@ from ticdc_lab.sources.stored import StoredEvents, _side_by_side, _some_of
 def test_what_a_worker_could_not_find(said: str, path: str | None) -> None:
     """It is read from what Spark reports of the failure: a source's file, or a part that could not be written."""
     assert stored.unseen(RuntimeError(f"org.apache.spark.SparkException: Job aborted\n{said}")) == path
+
+
+def test_links_to_files_elsewhere_are_files_of_the_folder(tmp_path: Path) -> None:
+    """Folders count as they are named, not as the file is named that a link leads to."""
+    log, elsewhere = tmp_path / "log", tmp_path / "day=1"
+    for folder in (elsewhere, log / "partition=3"):
+        folder.mkdir(parents=True)
+    (elsewhere / "a.parquet").touch()
+    for link in (log / "a.parquet", log / "partition=3" / "a.parquet"):
+        link.symlink_to(elsewhere / "a.parquet")
+    assert not has_columns_in_name(log / "a.parquet", str(log))
+    assert has_columns_in_name(log / "partition=3" / "a.parquet", str(log))
+    assert not has_columns_in_name(log / "a.parquet", str(log / "a.parquet"))
 
 
 def test_what_a_worker_wrote_elsewhere(tmp_path: Path) -> None:

@@ -320,4 +320,5 @@ def kind_of_name(name: str) -> str | None:
 
 def has_columns_in_name(file: Path, source: str) -> bool:
     """Whether folders below the source name columns, as in ``partition=3``."""
-    return any("=" in part for part in file.resolve().relative_to(Path(bare_path(source)).resolve()).parts[:-1])
+    # as they are named: a file may be a link to one elsewhere
+    return any("=" in part for part in file.absolute().relative_to(Path(bare_path(source)).absolute()).parts[:-1])
