@@ -349,8 +349,7 @@ class ChangeLog:
         overlaps = self._overlaps if known is None else known.sentences
         of_settings = (*(c.words for c in self.settings.contradictions), *self.settings.not_evaluated)
         keyed = words_of([*self._handles[0]]) if self._handles else ()
-        forms = (f"I{self.words_of_protocols[1:]}.",) if self.protocols else ()
-        return (*of_settings, *forms, *self.left_out, *self.guesses, *keyed, *overlaps, *self.edges, *limits_of(
+        return (*of_settings, *self._forms, *self.left_out, *self.guesses, *keyed, *overlaps, *self.edges, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip
@@ -400,6 +399,11 @@ class ChangeLog:
         ]
         return f"its files begin with messages of {count(len(named), 'form')}: {'; '.join(named)}" if named else ""
 
+    @property
+    def _forms(self) -> tuple[str, ...]:
+        """The same as a sentence of its own."""
+        return (f"I{self.words_of_protocols[1:]}.",) if self.protocols else ()
+
     def require_decoded(self, quarantine: str | None = None) -> None:
         """Raise :class:`ProtocolError` if there is no message, or none that could be decoded; needs ``counts``.
 
@@ -416,8 +420,7 @@ class ChangeLog:
         """Report that nothing could be decoded, with the first reason, and where all of them are."""
         which = f"its {n.quarantined} records" if self.protocol == "csv" else f"{n.messages} messages"
         why = [f"The first: {r['reason']}" for r in self.quarantine.select("reason").limit(1).toArrow().to_pylist()]
-        forms = self.words_of_protocols and f"I{self.words_of_protocols[1:]}."
-        said = " ".join(filter(None, [*why, forms, *self.strangers, *self.guesses]))
+        said = " ".join(filter(None, [*why, *self._forms, *self.strangers, *self.guesses]))
         named = "auto" if self.origin is None else self.origin.protocol
         how = "" if named == "auto" else f" --protocol {named}"
         command = (
